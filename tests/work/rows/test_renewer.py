@@ -14,7 +14,7 @@ from tests.work.rows.field import Field
 from trueup import Context, Retry, To
 from trueup.events import RowChanged, RowClaimLost, RowRetried
 from trueup.testing.clock import ManualClock
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 from trueup.work.rows.renewer import RowRenewer
 
 pytestmark = pytest.mark.asyncio
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 async def test_a_row_is_either_renewed_or_written() -> None:
     """A renewal may change what the outcome is compared with."""
-    held = Held(None, 0.0)  # type: ignore[arg-type]
+    held = RowInHand(None, 0.0)  # type: ignore[arg-type]
     assert held.begin_renewing(0.0)
     assert not held.begin_writing()
     held.end_turn("write")  # of another statement

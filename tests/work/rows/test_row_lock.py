@@ -12,7 +12,7 @@ from tests.work.rows.field import Field
 from trueup import App, Retry, To
 from trueup.events import RowRetried, RowUndone
 from trueup.store.db import message
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 
 pytestmark = pytest.mark.asyncio
 
@@ -170,10 +170,10 @@ async def test_a_next_row_that_is_given_up_while_it_is_being_locked_is_not_left_
     assert locking is not None
     commit, cancelled = locking._commit, []
 
-    async def cancelling(held: Held, *others: Any) -> Any:
+    async def cancelling(held: RowInHand, *others: Any) -> Any:
         *others, follow = others
 
-        def watched() -> Held | None:
+        def watched() -> RowInHand | None:
             following = follow()
             if following is not None and following.row.key == "2":
                 cancelled.append(following)

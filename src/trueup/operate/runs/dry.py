@@ -26,7 +26,7 @@ from trueup.store.store import Store
 from trueup.texts import clean
 from trueup.work.calling import Caller
 from trueup.work.rows.handling import Handling
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 
 MAX_SHOWN = 1_000  # characters of an outcome or item
 
@@ -79,7 +79,7 @@ async def _call_each(store: Store, rows: Rows, found: Sequence[Any]) -> list[str
     async def one(row: Any) -> str:
         async with places:
             started = rows.clock.elapsed()
-            ended = (await handling.run(Held(_unclaimed(rows.reconciler.name, row, now, started), started))).ended
+            ended = (await handling.run(RowInHand(_unclaimed(rows.reconciler.name, row, now, started), started))).ended
         if isinstance(ended, BaseException):
             return f"raises {type_name(ended)}: {describe(ended)}"
         return shown(ended)

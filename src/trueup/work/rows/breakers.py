@@ -28,7 +28,7 @@ from trueup.store.rows.reconcilers import Gate, Reconcilers
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.beside import Beside, Changes
 from trueup.work.rows.finisher import RowFinisher
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 from trueup.work.rows.keyed import Keyed, breaker_of
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.timetable import Timetable
@@ -71,10 +71,10 @@ class Breakers:
     def probing(self) -> bool:
         return self._breaker.probing
 
-    def of(self, held: Held) -> Breaker:
+    def of(self, held: RowInHand) -> Breaker:
         return self._breaker if self._keyed is None else self._keyed.of(held)
 
-    def held_up(self, held: Held) -> timedelta | None:
+    def held_up(self, held: RowInHand) -> timedelta | None:
         """How long an open breaker keeps this row waiting; None when its handler may begin."""
         return None if self._keyed is None else self._keyed.held_up(held)
 
@@ -90,7 +90,7 @@ class Breakers:
         if self._keyed is not None:
             self._keyed.heed(await self._log.pauses(self._name))
 
-    def change(self, held: Held, breaker: Breaker, change: Opens | Literal["closes"] | None) -> bool:
+    def change(self, held: RowInHand, breaker: Breaker, change: Opens | Literal["closes"] | None) -> bool:
         """Open or close the breaker of this row. True: it is open for all rows, and nothing more is to begin."""
         match change:
             case Opens(why, exactly):
@@ -101,7 +101,7 @@ class Breakers:
 
     # -- open: stop trying for a while --------------------------------------------------------------------------------
 
-    def _open(self, held: Held, breaker: Breaker, why: str, exactly: timedelta | None) -> bool:
+    def _open(self, held: RowInHand, breaker: Breaker, why: str, exactly: timedelta | None) -> bool:
         if breaker.opening and exactly is None:
             return False
         spent, breaker.spent = breaker.spent, []
@@ -165,7 +165,7 @@ class Breakers:
         except (*RETRYABLE, DatabaseUnavailable):
             return  # then one more row probes it
 
-    async def _close_key(self, keyed: Keyed, held: Held) -> None:
+    async def _close_key(self, keyed: Keyed, held: RowInHand) -> None:
         key = keyed.key(held)
         keyed.closed(key)
         self._timetable.sweep_soon()

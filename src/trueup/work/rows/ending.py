@@ -9,13 +9,13 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.counts import Count
 from trueup.reconcile.decide import Move
 from trueup.reconcile.outcome import Stay, To
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 from trueup.work.writing import Pending
 
 
 @dataclass(slots=True, eq=False)
 class Ending(Pending):
-    held: Held
+    held: RowInHand
     move: Move
     duration: float = 0.0
     counts_as: Count | None = None  # if it is known before the statement is sent

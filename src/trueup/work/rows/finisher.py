@@ -37,7 +37,7 @@ from trueup.store.rows.asks import Done
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.ending import Ending, size_of
 from trueup.work.rows.failures import BUSY_PAUSE, Failures
-from trueup.work.rows.held import Held, claims_apart
+from trueup.work.rows.held import RowInHand, claims_apart
 from trueup.work.rows.refusals import MAX_REPEATS
 from trueup.work.rows.reports import Reports
 from trueup.work.rows.sweeps import Sweeps
@@ -87,7 +87,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         now = elapsed()
         return self._unwritten - sum(each.not_before > now for each in self._put_off)
 
-    def in_hand(self) -> Iterable[Held]:
+    def in_hand(self) -> Iterable[RowInHand]:
         """The rows whose outcomes are still to be written. Also called on the renewer's thread."""
         return [ending.held for ending in list(self._pending)]
 

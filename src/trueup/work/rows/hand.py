@@ -28,7 +28,7 @@ from trueup.work.rows.ending import Ending
 from trueup.work.rows.finisher import RowFinisher
 from trueup.work.rows.handled import Handled
 from trueup.work.rows.handling import Handling
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 from trueup.work.rows.judge import Judge
 from trueup.work.rows.refusals import MAX_REPEATS
 from trueup.work.rows.sweep import Sweep
@@ -56,8 +56,8 @@ class RowHand:
         self._judge = judge
         self._breakers = breakers
         self._changes = changes
-        self._waiting: deque[Held] = deque()
-        self._held: dict[tuple[str, int], Held] = {}
+        self._waiting: deque[RowInHand] = deque()
+        self._held: dict[tuple[str, int], RowInHand] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.TimerHandle | None = None
         self._uncertain_ends: Counter[str] = Counter()  # by key: commits in a row without an answer
@@ -66,7 +66,7 @@ class RowHand:
 
     # -- what is in hand ----------------------------------------------------------------------------------------------
 
-    def in_hand(self) -> Iterable[Held]:
+    def in_hand(self) -> Iterable[RowInHand]:
         """Also called on the renewer's thread."""
         return list(self._held.values())
 
@@ -84,12 +84,12 @@ class RowHand:
         full = len(self._tasks) >= self.concurrency
         return full and all(held.state == "waiting" for held in self._held.values())
 
-    def put(self, batch: Batch, sent: float, sweep: Sweep) -> list[Held]:
+    def put(self, batch: Batch, sent: float, sweep: Sweep) -> list[RowInHand]:
         """Take in claimed rows. A row that may have crashed a process comes first: it has a place of its own."""
         now, put = elapsed(), []
         for row, wait in zip(batch.rows, batch.waits, strict=True):
             may_begin = now + wait.total_seconds() if wait else 0.0
-            held = Held(row, sent, may_begin, claimed=self._rows.clock.elapsed(), sweep=sweep)
+            held = RowInHand(row, sent, may_begin, claimed=self._rows.clock.elapsed(), sweep=sweep)
             self._held[row.key, row.term] = held
             put.append(held)
             if row.alone:
@@ -113,7 +113,7 @@ class RowHand:
         for held in self.in_hand():
             held.cancel("shutdown")
 
-    def lost(self, those: Sequence[Held]) -> None:
+    def lost(self, those: Sequence[RowInHand]) -> None:
         """The leases of these rows are gone."""
         for held in those:
             if held.written is not None or not held.in_hand:
@@ -152,14 +152,14 @@ class RowHand:
                 continue
             self._begin(held)
 
-    def _begin(self, held: Held) -> None:
+    def _begin(self, held: RowInHand) -> None:
         held.state = "running"
         held.task = asyncio.create_task(self._run(held), name=f"trueup {held.row.reconciler}")
         self._tasks.add(held.task)
         # A task that is cancelled before its first step runs no code of its own.
         held.task.add_done_callback(partial(self._task_ended, held))
 
-    def _follow(self) -> Held | None:
+    def _follow(self) -> RowInHand | None:
         """Begin the next row, if it may begin at once; the row that ends now will lock it on its connection."""
         if not self._waiting or self.stopping:
             return None
@@ -172,11 +172,11 @@ class RowHand:
         self._begin(self._waiting.popleft())
         return held
 
-    def _enough_lease(self, held: Held) -> bool:
+    def _enough_lease(self, held: RowInHand) -> bool:
         """Whether enough of the lease is left to begin. If little is left, renewals fail, and another worker may soon take the row over."""
         return held.row.trust.left(self._rows.clock.elapsed()) > self._rows.reconciler.lease_for.total_seconds() / 3
 
-    async def _run(self, held: Held) -> None:
+    async def _run(self, held: RowInHand) -> None:
         try:
             wait = held.not_before - elapsed()
             if wait > 0:
@@ -192,7 +192,7 @@ class RowHand:
             assert held.task is not None
             self._task_ended(held, held.task)
 
-    def _task_ended(self, held: Held, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, held: RowInHand, task: asyncio.Task[None]) -> None:
         if task not in self._tasks:
             return
         self._tasks.discard(task)
@@ -202,7 +202,7 @@ class RowHand:
         self._start()
         self._changes.note()
 
-    def _handler_ended(self, held: Held, handled: Handled | None) -> None:
+    def _handler_ended(self, held: RowInHand, handled: Handled | None) -> None:
         """Turn the end of a handler into a move. None: the handler was cancelled."""
         if not held.in_hand:
             return
@@ -228,7 +228,7 @@ class RowHand:
             # The move has the texts of the error. Its traceback would be a reference cycle for each failure.
             error.__traceback__ = None
 
-    def _uncertain(self, held: Held, error: BaseException | None) -> Move:
+    def _uncertain(self, held: RowInHand, error: BaseException | None) -> Move:
         """It is unknown whether the commit happened: leave the row to the worker that finds it after its lease. If the row's commits end
         without an answer again and again, the row itself is the reason: a failed attempt."""
         key = held.row.key
@@ -237,19 +237,19 @@ class RowHand:
             return Lost()
         return self._finisher.failures.of(held.row, ConnectionEnded.by(error))
 
-    def _judged(self, held: Held, handled: Handled) -> Move:
+    def _judged(self, held: RowInHand, handled: Handled) -> Move:
         """The move for the row. If it opens the breaker for all rows, the waiting rows are released."""
         judged = self._judge.of(held, handled)
         if self._breakers.change(held, judged.breaker, judged.change):
             self.release()
         return judged.move
 
-    def _not_kept(self, held: Held, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
+    def _not_kept(self, held: RowInHand, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
         """A failed attempt: the handler's own transaction was rolled back, because its outcome did not stay as written."""
         move = self._finisher.failures.of(held.row, self._finisher.reports.not_kept(held.row, outcome, how))
         self._settle(held, move, counts_as="undone" if how == "undone" else "conflict")
 
-    def _written(self, held: Held, outcome: Outcome, error: BaseException | None) -> None:
+    def _written(self, held: RowInHand, outcome: Outcome, error: BaseException | None) -> None:
         """The handler has committed the outcome in its own transaction; what it did afterwards does not matter."""
         move = self._judged(held, Handled(outcome))
         if self._rows.reconciler.claim == "row_lock":  # what is known about the row is left to settle
@@ -263,11 +263,11 @@ class RowHand:
             service = f"handler of {held.row.reconciler}, after its outcome was written"
             self._events.emit(ServiceFailed(service, type_name(error), describe(error)).because(error))
 
-    def _settle(self, held: Held, move: Move, *, counts_as: Count | None = None) -> None:
+    def _settle(self, held: RowInHand, move: Move, *, counts_as: Count | None = None) -> None:
         self._leave(held)
         self._finisher.put(Ending(held, move, _duration(held), counts_as, uncertain=held.uncertain))
 
-    def _leave(self, held: Held) -> None:
+    def _leave(self, held: RowInHand) -> None:
         held.state, held.until = "writing", None
         self._held.pop((held.row.key, held.row.term), None)
         self._changes.note()
@@ -289,5 +289,5 @@ class RowHand:
         self._keep_watching()
 
 
-def _duration(held: Held) -> float:
+def _duration(held: RowInHand) -> float:
     return 0.0 if held.started is None else elapsed() - held.started

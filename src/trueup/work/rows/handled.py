@@ -15,7 +15,7 @@ from trueup.reconcile.decide import Ended
 from trueup.reconcile.outcome import Outcome
 from trueup.store.db.connect import is_no_fault, unanswered
 from trueup.store.rows.asks import Done
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Handled:
 
 
 @asynccontextmanager
-async def certain(held: Held, handled: Handled) -> AsyncIterator[None]:
+async def certain(held: RowInHand, handled: Handled) -> AsyncIterator[None]:
     """Around a transaction with an outcome: after any answer of the server, even a refusal, the outcome is no longer uncertain."""
     try:
         yield

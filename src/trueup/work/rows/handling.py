@@ -31,7 +31,7 @@ from trueup.store.rows.asks import Done
 from trueup.store.rows.rows import Rows, check_readable
 from trueup.work.calling import Caller, is_own_ending
 from trueup.work.rows.handled import Handled, certain, gone
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 from trueup.work.rows.refusals import OutcomeUndone, RowBusy
 from trueup.work.rows.row_lock import Follow, Locking, nothing
 
@@ -57,7 +57,7 @@ class Handling:
         self._caller = caller
         self.locking = Locking(rows, connections, self._call) if rows.reconciler.claim == "row_lock" else None
 
-    async def run(self, held: Held, follow: Follow = nothing) -> Handled:
+    async def run(self, held: RowInHand, follow: Follow = nothing) -> Handled:
         """Call the handler. Any error is part of the result; raises CancelledError only when trueup has cancelled the handler."""
         handled, made = Handled(LostClaim("not begun")), self.rows.made
         try:
@@ -79,12 +79,12 @@ class Handling:
         except (*RETRYABLE, DatabaseUnavailable):
             return False
 
-    def let_go(self, held: Held) -> None:
+    def let_go(self, held: RowInHand) -> None:
         """Release what was prepared for a row that will not begin."""
         if self.locking is not None:
             self.locking.let_go(held)
 
-    async def _run(self, held: Held, handled: Handled, follow: Follow) -> None:
+    async def _run(self, held: RowInHand, handled: Handled, follow: Follow) -> None:
         row = held.row
         if row.spent:
             handled.ended = _why_spent(row)
@@ -99,7 +99,7 @@ class Handling:
             handled.made = self._reconciler.handler.shape.make(row.values)
             await self._call(held, handled, None)
 
-    async def settle(self, held: Held, move: Any, connection: AsyncConnection[Any]) -> Done | None:
+    async def settle(self, held: RowInHand, move: Any, connection: AsyncConnection[Any]) -> Done | None:
         """Write the outcome in the handler's own transaction, just before its commit."""
         row = held.row
         if row.trust.left(self.rows.clock.elapsed()) <= 0:
@@ -118,7 +118,7 @@ class Handling:
             faults.hit("before_row_commit")
         return done
 
-    async def checkpoint(self, held: Held, columns: Mapping[str, Any]) -> Done | None:
+    async def checkpoint(self, held: RowInHand, columns: Mapping[str, Any]) -> Done | None:
         """Write these columns now. Renewals wait meanwhile: what the row is compared with changes."""
         row = held.row
         done: Done | None = "busy"
@@ -137,7 +137,7 @@ class Handling:
         faults.hit("after_row_checkpoint")
         return done
 
-    async def _in_shadow(self, held: Held, handled: Handled) -> None:
+    async def _in_shadow(self, held: RowInHand, handled: Handled) -> None:
         """Run the handler in a transaction that is rolled back."""
         handler = self._reconciler.handler
         handled.made = handler.shape.make(held.row.values)
@@ -149,7 +149,7 @@ class Handling:
             await self._call(held, handled, connection)
             raise psycopg.Rollback
 
-    async def _call(self, held: Held, handled: Handled, tx: AsyncConnection[Any] | None) -> None:
+    async def _call(self, held: RowInHand, handled: Handled, tx: AsyncConnection[Any] | None) -> None:
         """Call the handler's function within its timeout."""
         handler, timeout = self._reconciler.handler, self._reconciler.timeout
         context: RowContext | None = None
@@ -228,7 +228,7 @@ def _made_if_possible(make: Any, row: ClaimedRow) -> Any:
 
 
 class _Port:
-    def __init__(self, handling: Handling, held: Held, handled: Handled) -> None:
+    def __init__(self, handling: Handling, held: RowInHand, handled: Handled) -> None:
         self._lent = (handling, held, handled)
 
     def transaction(self, context: RowContext, outcome: Outcome) -> JobTransaction:
@@ -255,7 +255,9 @@ class _Port:
 class _RowTransaction(JobTransaction):
     """`ctx.transaction()` of a row's handler: the outcome of the row is its last statement."""
 
-    def __init__(self, context: RowContext, outcome: Outcome, handling: Handling, held: Held, handled: Handled) -> None:
+    def __init__(
+        self, context: RowContext, outcome: Outcome, handling: Handling, held: RowInHand, handled: Handled
+    ) -> None:
         self._context = context
         self._outcome = outcome
         self._handling = handling

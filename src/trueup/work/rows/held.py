@@ -32,7 +32,7 @@ _TURNS = threading.Lock()
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class RowInHand:
     """Written by the event loop, read by the renewer's thread, too."""
 
     row: ClaimedRow

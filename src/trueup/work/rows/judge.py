@@ -21,7 +21,7 @@ from trueup.store.rows.rows import Rows
 from trueup.work.rows.breakers import Breakers, Opens
 from trueup.work.rows.handled import Handled
 from trueup.work.rows.handling import check_outcome
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 from trueup.work.rows.refusals import MAX_REPEATS
 
 PATIENT_FROM = 2  # failures in a row for the same reason: more than one row has it
@@ -43,7 +43,7 @@ class Judge:
         # Keys whose transactions the database has rolled back, one after the other.
         self._unspent: Counter[str] = Counter()
 
-    def of(self, held: Held, handled: Handled) -> Judged:
+    def of(self, held: RowInHand, handled: Handled) -> Judged:
         """After a handler's run."""
         row, error = held.row, handled.ended
         breaker = self._breakers.of(held)
@@ -75,7 +75,7 @@ class Judge:
         patient = breaker.streak >= PATIENT_FROM and breaker.others
         return Judged(self._decide(held, handled, patient=patient), breaker)
 
-    def _decide(self, held: Held, handled: Handled, *, patient: bool = False) -> Move:
+    def _decide(self, held: RowInHand, handled: Handled, *, patient: bool = False) -> Move:
         row, running_for = held.row, timedelta(seconds=self._rows.clock.elapsed() - held.claimed)
         move = decide(
             handled.ended,
@@ -97,7 +97,7 @@ class Judge:
         return move
 
 
-def _after_success(held: Held, ended: Ended, breaker: Breaker) -> Opens | Literal["closes"] | None:
+def _after_success(held: RowInHand, ended: Ended, breaker: Breaker) -> Opens | Literal["closes"] | None:
     if isinstance(ended, Again) and ended.everybody:
         return Opens("was asked to wait by a handler", min(ended.after, MAX_EVERYBODY))
     if breaker.probing and (held.started or 0.0) < breaker.opened_at:

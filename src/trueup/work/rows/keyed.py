@@ -15,7 +15,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.reconciler import Reconciler
 from trueup.store.rows.reconcilers import KeyPause
 from trueup.store.rows.rows import Rows
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 
 MAX_KEY = 200  # characters
 
@@ -30,9 +30,9 @@ class Keyed:
         self._reconciler = rows.reconciler
         self._breakers: dict[str, Breaker] = {}
         self._until: dict[str, float] = {}  # on the clock's monotonic time
-        self._probes: dict[str, Held] = {}
+        self._probes: dict[str, RowInHand] = {}
 
-    def key(self, held: Held) -> str:
+    def key(self, held: RowInHand) -> str:
         if held.pause_key is None:
             held.pause_key = self._key(held.row)
         return held.pause_key
@@ -45,7 +45,7 @@ class Keyed:
         except Exception:  # a row that does not fit fails by itself when it is handled
             return ""
 
-    def of(self, held: Held) -> Breaker:
+    def of(self, held: RowInHand) -> Breaker:
         return self._breaker(self.key(held))
 
     def _breaker(self, key: str) -> Breaker:
@@ -76,7 +76,7 @@ class Keyed:
         self._probes.pop(key, None)
         self._rows.paused = tuple(other for other in self._rows.paused if other != key)
 
-    def held_up(self, held: Held) -> timedelta | None:
+    def held_up(self, held: RowInHand) -> timedelta | None:
         """How long this row must wait; None when its handler may begin. While a key is probed, its other rows wait for the result."""
         key = self.key(held)
         now = self._rows.clock.elapsed()

@@ -20,17 +20,17 @@ from trueup.store.rows.rows import Rows
 from trueup.store.store import Store
 from trueup.texts import describe
 from trueup.work.renewing import NOT_RENEWED, Renewing
-from trueup.work.rows.held import Held, claims_apart
+from trueup.work.rows.held import RowInHand, claims_apart
 from trueup.work.writing import parts
 
 LOOK_EVERY = 0.2  # seconds
 MAX_AT_ONCE = 1_000
 
-InHand = Callable[[], Iterable[Held]]
-OnLost = Callable[[Sequence[Held]], None]
+InHand = Callable[[], Iterable[RowInHand]]
+OnLost = Callable[[Sequence[RowInHand]], None]
 
 
-def _begun(held: Held, now: float) -> bool:
+def _begun(held: RowInHand, now: float) -> bool:
     """Whether its handler has run for a moment and the database does not have a record that it began."""
     return not held.noted and held.started is not None and now - held.started >= LOOK_EVERY
 
@@ -77,14 +77,14 @@ class RowRenewer(Renewing):
                 if lost:
                     on_lost(lost)
 
-    def _renew(self, rows: Rows, due: Sequence[Held]) -> list[Held]:
+    def _renew(self, rows: Rows, due: Sequence[RowInHand]) -> list[RowInHand]:
         """Renew these leases. Returns the rows whose lease is gone; none if the database cannot be asked, because then trust decides."""
-        groups: dict[tuple[UUID, int], list[Held]] = {}
+        groups: dict[tuple[UUID, int], list[RowInHand]] = {}
         for held, claim in zip(due, claims_apart(held.row for held in due), strict=True):
             groups.setdefault((held.row.holder, claim), []).append(held)
         return [held for (holder, _), group in groups.items() for held in self._renew_for(rows, holder, group)]
 
-    def _renew_for(self, rows: Rows, holder: UUID, due: Sequence[Held], *, touch: bool = True) -> list[Held]:
+    def _renew_for(self, rows: Rows, holder: UUID, due: Sequence[RowInHand], *, touch: bool = True) -> list[RowInHand]:
         sent = rows.clock.elapsed()
         started = [held.started is not None for held in due]
         query, params = rows.renewal(holder, [held.row for held in due], started, touch=touch)
@@ -109,7 +109,9 @@ class RowRenewer(Renewing):
                 held.row.seen = seen or held.row.seen
         return [held for held in due if held.row.key not in answered and held.keep and held.turn != "write"]
 
-    def _renew_parts(self, rows: Rows, holder: UUID, due: Sequence[Held], error: Exception, sent: float) -> list[Held]:
+    def _renew_parts(
+        self, rows: Rows, holder: UUID, due: Sequence[RowInHand], error: Exception, sent: float
+    ) -> list[RowInHand]:
         """After a refusal, renew in halves: the other rows keep their leases, and the culprit keeps its lease in trueup's table.
 
         After a long wait, or after a renewal that ended its connection, the leases in trueup's table are renewed first. The user's

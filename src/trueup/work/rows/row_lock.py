@@ -24,10 +24,10 @@ from trueup.store.db.pool import HandlerConnections
 from trueup.store.rows.locked import Locked, not_as_read
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.handled import Handled, certain, gone
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 
-Call = Callable[[Held, Handled, AsyncConnection[Any]], Awaitable[None]]
-Follow = Callable[[], Held | None]  # begins the next row, which is to be locked
+Call = Callable[[RowInHand, Handled, AsyncConnection[Any]], Awaitable[None]]
+Follow = Callable[[], RowInHand | None]  # begins the next row, which is to be locked
 
 
 def nothing() -> None:
@@ -41,7 +41,7 @@ class Locking:
         self._connections = connections
         self._call = call
 
-    async def run(self, held: Held, handled: Handled, follow: Follow) -> None:
+    async def run(self, held: RowInHand, handled: Handled, follow: Follow) -> None:
         async with certain(held, handled):
             connection, answers = await self._lock(held)
             passed_on = False
@@ -58,7 +58,7 @@ class Locking:
                 if not passed_on:
                     await self._release(connection)
 
-    async def _lock(self, held: Held) -> tuple[AsyncConnection[Any], Answers]:
+    async def _lock(self, held: RowInHand) -> tuple[AsyncConnection[Any], Answers]:
         """A connection, and the answers to the statements that lock the row on it; the last answer says whether it is locked."""
         if held.opening is not None:
             opened = await held.opening
@@ -76,13 +76,13 @@ class Locking:
             await self._release(connection)
             raise
 
-    async def _refused(self, held: Held, handled: Handled, connection: AsyncConnection[Any]) -> None:
+    async def _refused(self, held: RowInHand, handled: Handled, connection: AsyncConnection[Any]) -> None:
         why = await self._locked.why_not(held.row, connection)
         if why == "lost":
             raise gone(held.row)
         handled.refused = "conflict" if why == "gone" else "busy"
 
-    def _check(self, held: Held, connection: AsyncConnection[Any]) -> None:
+    def _check(self, held: RowInHand, connection: AsyncConnection[Any]) -> None:
         """Raise when what the handler returned must not be written."""
         status = connection.info.transaction_status
         if status != TransactionStatus.INTRANS:
@@ -92,7 +92,7 @@ class Locking:
         if held.row.trust.left(self._rows.clock.elapsed()) <= 0:
             raise LostClaim(f"{held.row.reconciler} {held.row.key}: the lease is no longer trusted")
 
-    async def _write(self, held: Held, handled: Handled, connection: AsyncConnection[Any], follow: Follow) -> bool:
+    async def _write(self, held: RowInHand, handled: Handled, connection: AsyncConnection[Any], follow: Follow) -> bool:
         """Write what the handler returned, in its transaction, and commit. True: the connection now belongs to the next row."""
         outcome = handled.ended
         assert isinstance(outcome, Outcome)
@@ -116,7 +116,12 @@ class Locking:
         return passed_on
 
     async def _commit(
-        self, held: Held, outcome: Outcome, ending: Sequence[Part], connection: AsyncConnection[Any], follow: Follow
+        self,
+        held: RowInHand,
+        outcome: Outcome,
+        ending: Sequence[Part],
+        connection: AsyncConnection[Any],
+        follow: Follow,
     ) -> tuple[Answers, bool]:
         """Commit, and lock the next row in the same message. True: the connection now belongs to the next row."""
         following = follow()
@@ -135,7 +140,7 @@ class Locking:
             if opening is not None and not opening.done():
                 opening.set_result(None)
 
-    def _check_written(self, held: Held, outcome: Outcome, answers: Answers, statements: int) -> None:
+    def _check_written(self, held: RowInHand, outcome: Outcome, answers: Answers, statements: int) -> None:
         """Raise the error that kept this row's statements from completing. Errors after them are about the next row."""
         if len(answers) >= statements:
             return
@@ -152,7 +157,7 @@ class Locking:
             await connection.rollback()
         await self._connections.give(connection)
 
-    def let_go(self, held: Held) -> None:
+    def let_go(self, held: RowInHand) -> None:
         """Give back the connection that was opened for a row whose handler never began."""
         opening, held.opening = held.opening, None
         if opening is None or opening.cancel():

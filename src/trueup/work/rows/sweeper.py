@@ -39,7 +39,7 @@ from trueup.work.rows.evaluation import forget
 from trueup.work.rows.finisher import RowFinisher
 from trueup.work.rows.hand import RowHand
 from trueup.work.rows.handling import Handling
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 from trueup.work.rows.judge import Judge
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, report_failure, wait_for_rate
@@ -87,7 +87,7 @@ class Sweeper(Service):
         self._cut_short = False  # whether a pause, or the end of this process, cut the sweep short
         self._looked = 0.0  # when the gate was last read
 
-    def in_hand(self) -> Iterable[Held]:
+    def in_hand(self) -> Iterable[RowInHand]:
         """The rows that wait, are being handled, or are still to be written. Also called on the renewer's thread."""
         return [*self.hand.in_hand(), *self.finisher.in_hand()]
 

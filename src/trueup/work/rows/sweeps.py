@@ -11,7 +11,7 @@ from trueup.store.db.connect import RETRYABLE
 from trueup.store.rows.reconcilers import Reconcilers
 from trueup.work.registration import Holder
 from trueup.work.rows.beside import Beside, Changes
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import completed
 from trueup.work.rows.sweep import Sweep
@@ -56,7 +56,7 @@ class Sweeps:
         """Stop waiting for rows in hand."""
         self._open.clear()
 
-    def settled(self, held: Held, move: Move, count: Count) -> None:
+    def settled(self, held: RowInHand, move: Move, count: Count) -> None:
         """A row has its outcome."""
         sweep, held.state = held.sweep, "gone"
         rests_for = getattr(move, "delay", None) or getattr(move, "rest_for", None)

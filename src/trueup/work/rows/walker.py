@@ -21,7 +21,7 @@ from trueup.work.rows.ending import Ending
 from trueup.work.rows.evaluation import forget
 from trueup.work.rows.finisher import RowFinisher
 from trueup.work.rows.hand import RowHand
-from trueup.work.rows.held import Held
+from trueup.work.rows.held import RowInHand
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import is_walk_due
 from trueup.work.rows.sweep import Sweep, Walk
@@ -139,10 +139,10 @@ class Walker:
             ms = round((elapsed() - begun) * 1000, 3)
             self._events.emit(RowsClaimed(self._reconciler.name, str(self._holder.id), claimed.count, ms))
         for row, error in claimed.refused:  # the claim wrote nothing to it, so there is nothing to undo
-            held = Held(row, sent, state="writing", sweep=sweep)
+            held = RowInHand(row, sent, state="writing", sweep=sweep)
             self._finisher.put(Ending(held, self._finisher.failures.of(row, error), touch=False))
         for row in claimed.taken:
-            held = Held(row, sent, state="writing", sweep=sweep)
+            held = RowInHand(row, sent, state="writing", sweep=sweep)
             self._finisher.put(Ending(held, Release(), counts_as="conflict", touch=False))
         self._hand.put(claimed.batch, sent, sweep)
         return claimed
