@@ -42,7 +42,7 @@ def test_waiting_in_a_thread_can_be_bounded() -> None:
 
 @pytest.mark.asyncio
 async def test_a_job_that_asks_for_what_only_rows_have_is_told_so() -> None:
-    context = Context(claimed(), Lost(), port=None)  # type: ignore[arg-type]  # neither gets that far
+    context = Context(claimed(), Lost(), access=None)  # type: ignore[arg-type]  # neither gets that far
     with pytest.raises(ConfigError, match=r"ctx\.key is the key of a reconciler's row"):
         _ = context.key
     with pytest.raises(ConfigError, match=r"writes to the row of a reconciler"):

@@ -64,7 +64,7 @@ GUARDS = (
     Guard("recover_awaits_claims", "no claim is unanswered while a worker looks for what it does not know of", "work/jobs/claimer.py",
           "self._recover_at, planned = 0.0, self._recover_at", "one attempt"),
     Guard("trust_from_before_sending", "trust in a lease counts from before it was asked for", "work/renewer.py", "registration.trust.renewed(sent)", "no fault"),
-    Guard("start_checks_trust", "no handler starts when the trust is over", "work/jobs/runner.py", "self._port.check(", "one attempt"),
+    Guard("start_checks_trust", "no handler starts when the trust is over", "work/jobs/runner.py", "self._access.check(", "one attempt"),
     Guard("doubtful_is_looked_up", "a finish without an answer is looked up before it counts as lost", "work/jobs/finisher.py",
           "self._jobs.ended_as_mine(holder", "one attempt"),
     Guard("lookup_compares_crashes", "a job that a rescue put back does not count as finished", "store/sql/jobs/ended_as_mine.sql",

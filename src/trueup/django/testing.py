@@ -150,7 +150,7 @@ class Fixed:
 
 
 class Runner:
-    """Also what a handler's Context works with (`jobs.context.RunPort`)."""
+    """Also what a handler's Context works with (`jobs.context.JobAccess`)."""
 
     def __init__(self, app: DjangoApp, now: datetime | None) -> None:
         self._app = app
@@ -239,7 +239,7 @@ class Runner:
             case _:
                 raise ConfigError(f"job {job.id} ({job.kind}) needs a worker: {type(move).__name__}")
 
-    # -- RunPort ----------------------------------------------------------------------------------------------------------
+    # -- JobAccess --------------------------------------------------------------------------------------------------------
 
     def check(self, job: ClaimedJob) -> None:
         """No worker can claim it."""

@@ -27,8 +27,8 @@ class JobTransaction(
     """`async with` in coroutines, `with` in threads. On leaving it without an error the job is done, in the same commit."""
 
 
-class RunPort(Protocol):
-    """What the worker lends to a handler's context."""
+class JobAccess(Protocol):
+    """What a handler's Context calls: the worker's access to the stored job, or that of Django's tests."""
 
     def check(self, job: ClaimedJob) -> None:
         """Raise LostClaim unless the lease this job was claimed under is still trusted."""
@@ -42,15 +42,15 @@ class RunPort(Protocol):
 class Context:
     """One run of one job."""
 
-    __slots__ = ("_port", "finished", "job", "lost", "uncertain", "undone_by")
+    __slots__ = ("_access", "finished", "job", "lost", "uncertain", "undone_by")
 
-    def __init__(self, job: ClaimedJob, lost: Lost, port: RunPort) -> None:
+    def __init__(self, job: ClaimedJob, lost: Lost, access: JobAccess) -> None:
         self.job = job
         self.lost = lost
         self.finished = False  # transaction() has committed the job as done
         self.uncertain = False  # that commit was sent and no answer came
         self.undone_by: BaseException | None = None  # the database ended transaction(); not the handler's fault
-        self._port = port
+        self._access = access
 
     def __repr__(self) -> str:
         return f"<Context {self.job.kind} id={self.job.id} attempt={self.job.attempt} term={self.job.term}>"
@@ -99,11 +99,11 @@ class Context:
 
     async def progress(self, percent: float, note: str | None = None) -> None:
         """Store the job's progress. Raises LostClaim when this worker has lost its lease."""
-        await self._port.progress(self.job, percent, note)
+        await self._access.progress(self.job, percent, note)
 
     def progress_sync(self, percent: float, note: str | None = None) -> None:
         """`progress` for handlers that run in a thread."""
-        self._port.progress_sync(self.job, percent, note)
+        self._access.progress_sync(self.job, percent, note)
 
     async def checkpoint(self, more: Mapping[str, Any] = MappingProxyType({}), /, **columns: Any) -> None:
         """Write columns of the row that a reconciler's handler runs for. A job has no row: use `progress`, or your own tables."""
@@ -117,4 +117,4 @@ class Context:
         `result` is the job's result; a function is called at the end, before the commit. Raises LostClaim on exit when this
         worker has lost its lease; your writes are then rolled back.
         """
-        return self._port.transaction(self, result)
+        return self._access.transaction(self, result)

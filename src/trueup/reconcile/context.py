@@ -11,7 +11,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.outcome import NOTHING, Delete, Outcome, Stay, To
 
 
-class RowPort(Protocol):
+class RowAccess(Protocol):
     """What the worker lends to a handler's context."""
 
     def transaction(self, context: RowContext, outcome: Outcome) -> JobTransaction: ...
@@ -23,10 +23,10 @@ class RowContext(Context):
 
     __slots__ = ("_rows", "row")
 
-    def __init__(self, row: ClaimedRow, lost: Lost, port: RowPort) -> None:
-        super().__init__(row, lost, port)  # type: ignore[arg-type]  # it has what Context asks of a job
+    def __init__(self, row: ClaimedRow, lost: Lost, access: RowAccess) -> None:
+        super().__init__(row, lost, access)  # type: ignore[arg-type]  # it has what Context asks of a job
         self.row = row
-        self._rows = port
+        self._rows = access
 
     def __repr__(self) -> str:
         return f"<Context {self.row.reconciler} key={self.row.key} attempt={self.row.attempt} term={self.row.term}>"

@@ -44,15 +44,15 @@ from trueup.store.db.repeating import repeated
 from trueup.store.jobs import errors_json
 from trueup.work.calling import Caller, is_own_ending, within
 from trueup.work.jobs.hand import RunningJob
-from trueup.work.jobs.transactions import Port, lost
+from trueup.work.jobs.transactions import LeasedAccess, lost
 
 LIMIT = limit(TIMEOUT)
 
 
 class Exhauster:
-    def __init__(self, port: Port, caller: Caller, rng: random.Random) -> None:
-        self._port = port
-        self._store = port.store
+    def __init__(self, access: LeasedAccess, caller: Caller, rng: random.Random) -> None:
+        self._access = access
+        self._store = access.store
         self._caller = caller
         self._random = rng
 
@@ -92,7 +92,7 @@ class Exhauster:
             await self._in_thread(run, definition, bury)
 
     async def _in_loop(self, run: RunningJob, definition: Job[Any, Any], bury: Bury) -> None:
-        self._port.check(run.job)
+        self._access.check(run.job)
         committing = False
         try:
             async with self._store.transactions.begin() as tx:
@@ -119,7 +119,7 @@ class Exhauster:
             abandoned.set()  # a thread that is left behind does not commit any more
 
     def _sync(self, run: RunningJob, definition: Job[Any, Any], bury: Bury, abandoned: threading.Event) -> None:
-        self._port.check(run.job)
+        self._access.check(run.job)
         committing = False
         try:
             with self._store.transactions.begin_sync() as tx:
@@ -157,7 +157,7 @@ class Exhauster:
         }
 
     def _about_to_commit(self, job: ClaimedJob) -> None:
-        self._port.check(job)
+        self._access.check(job)
         faults.hit("in_exhausted")
 
 

@@ -49,7 +49,7 @@ from trueup.work.jobs.exhausting import Exhauster
 from trueup.work.jobs.finisher import Finisher
 from trueup.work.jobs.hand import Hand, RunningJob
 from trueup.work.jobs.hints import Hints
-from trueup.work.jobs.transactions import Port
+from trueup.work.jobs.transactions import LeasedAccess
 
 # Jobs started by all runners together: handlers that never wait must leave the event loop to others, too.
 STARTS_PER_TURN = 200
@@ -63,7 +63,7 @@ class Runner:
         registry: Registry,
         finisher: Finisher,
         events: Events,
-        port: Port,
+        access: LeasedAccess,
         middlewares: Middlewares,
     ) -> None:
         self._hand = hand
@@ -71,10 +71,10 @@ class Runner:
         self._registry = registry
         self._finisher = finisher
         self._events = events
-        self._port = port
+        self._access = access
         self.caller = Caller(events, middlewares)
         self._random = random.Random()  # noqa: S311 - jitter of retries
-        self._exhausting = Exhauster(port, self.caller, self._random)
+        self._exhausting = Exhauster(access, self.caller, self._random)
         self._runners: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._closed = False
@@ -219,7 +219,7 @@ class Runner:
             args, kwargs = definition.arguments.load(job.args)
             if definition.arguments.context is not None:
                 run.lost = Lost()
-                context = Context(job, run.lost, self._port)
+                context = Context(job, run.lost, self._access)
                 kwargs[definition.arguments.context] = context
             if definition.arguments.tick is not None:
                 kwargs[definition.arguments.tick] = tick_of(job)
@@ -246,7 +246,7 @@ class Runner:
         """The outcome of a job whose function is not to be called."""
         try:
             # After a process was stopped for a while, other workers may have taken over the jobs in its hand.
-            self._port.check(job)
+            self._access.check(job)
         except LostClaim:
             return Untrusted()
         if job.asked_to_stop:
@@ -266,7 +266,7 @@ class Runner:
         if result is None:
             return Returned()
         try:
-            return Returned(encode_result(result, self._port.result_limit))
+            return Returned(encode_result(result, self._access.result_limit))
         except InvalidArguments as error:
             self._events.emit(JobResultDropped(job.id, job.kind, str(error)))
             return Returned()

@@ -18,7 +18,7 @@ from trueup.work.jobs.finisher import Finisher
 from trueup.work.jobs.hand import Hand
 from trueup.work.jobs.hints import Hints
 from trueup.work.jobs.runner import Runner
-from trueup.work.jobs.transactions import Port
+from trueup.work.jobs.transactions import LeasedAccess
 from trueup.work.registration import Registration, Registrations
 
 # A request to stop locks the job's row for a moment. If another session keeps it locked for longer, only that job's outcome waits.
@@ -46,8 +46,8 @@ class JobServices:
         self.finisher = Finisher(
             store.jobs.on(finishing), events, registrations, self.hints, gather_for=settings.gather_for
         )
-        port = Port(store, registrations, settings.lease_for, settings.result_limit)
-        self.runner = Runner(self.hand, self.hints, registry, self.finisher, events, port, store.middlewares)
+        access = LeasedAccess(store, registrations, settings.lease_for, settings.result_limit)
+        self.runner = Runner(self.hand, self.hints, registry, self.finisher, events, access, store.middlewares)
         self.claimer = Claimer(
             store.jobs.on(claiming),
             Lanes(claiming, store.statements),

@@ -28,7 +28,7 @@ from trueup.work.registration import Registrations
 MAX_NOTE = 500
 
 
-class Port:
+class LeasedAccess:
     """Gives the contexts of running jobs access to the store, as long as the worker's lease is trusted."""
 
     def __init__(self, store: Store, registrations: Registrations, lease_for: timedelta, result_limit: int) -> None:
@@ -68,10 +68,10 @@ class Port:
 class FinishingTransaction(JobTransaction):
     """`ctx.transaction()`: a transaction that completes the job and commits when its block ends without an error."""
 
-    def __init__(self, port: Port, context: Context, result: Any) -> None:
+    def __init__(self, access: LeasedAccess, context: Context, result: Any) -> None:
         if context.finished:
             raise TrueupError("this job is already done; a job has only one finishing transaction")
-        self._port = port
+        self._access = access
         self._context = context
         self._lent = Lent(f"{context.job.kind} {context.job.id}: the handler")
         self._later = result if callable(result) else None
@@ -80,11 +80,11 @@ class FinishingTransaction(JobTransaction):
         self._connection: AsyncConnection[Any] | Connection[Any] | None = None
 
     async def __aenter__(self) -> AsyncConnection[Any]:
-        self._port.check(self._context.job)
+        self._access.check(self._context.job)
         stack = AsyncExitStack()
         with self._noticing():
-            connection = await stack.enter_async_context(self._port.store.transactions.begin())
-            await self._lent.begin(connection, self._port.lease_for)
+            connection = await stack.enter_async_context(self._access.store.transactions.begin())
+            await self._lent.begin(connection, self._access.lease_for)
         self._stack, self._connection = stack, connection
         return connection
 
@@ -97,7 +97,7 @@ class FinishingTransaction(JobTransaction):
         with self._noticing():
             if error is None:
                 try:
-                    self._port.check(self._context.job)
+                    self._access.check(self._context.job)
                     await self._lent.check(self._connection)
                     self._mine(await fetch(self._connection, *self._complete()))
                 except BaseException:
@@ -107,11 +107,11 @@ class FinishingTransaction(JobTransaction):
                 await self._stack.__aexit__(kind, error, trace)
 
     def __enter__(self) -> Connection[Any]:
-        self._port.check(self._context.job)
+        self._access.check(self._context.job)
         stack = ExitStack()
         with self._noticing():
-            connection = stack.enter_context(self._port.store.transactions.begin_sync())
-            self._lent.begin_sync(connection, self._port.lease_for)
+            connection = stack.enter_context(self._access.store.transactions.begin_sync())
+            self._lent.begin_sync(connection, self._access.lease_for)
         self._stack, self._connection = stack, connection
         return connection
 
@@ -124,7 +124,7 @@ class FinishingTransaction(JobTransaction):
         with self._noticing():
             if error is None:
                 try:
-                    self._port.check(self._context.job)
+                    self._access.check(self._context.job)
                     self._lent.check_sync(self._connection)
                     self._mine(fetch_sync(self._connection, *self._complete()))
                 except BaseException:
@@ -164,10 +164,10 @@ class FinishingTransaction(JobTransaction):
             faults.hit("after_commit")
 
     def _encoded(self, result: Any) -> str | None:
-        return None if result is None else encode_result(result, self._port.result_limit)
+        return None if result is None else encode_result(result, self._access.result_limit)
 
     def _complete(self) -> tuple[bytes, dict[str, Any]]:
-        job, store = self._context.job, self._port.store
+        job, store = self._context.job, self._access.store
         if self._later is not None:
             self._result = self._encoded(self._later())
         return store.statements["jobs/complete"], {
