@@ -287,7 +287,7 @@ async def test_while_nobody_is_there_it_says_so(house: House) -> None:
     report = await house.look("1h")
     assert (report.downtimes, report.down_since, report.since) == ((), NOON, NOON)
     assert not report.caught_up
-    assert report.summary == ("2 ticks missed: 2 undecided; no worker alive since 12:00Z (2h5m); 2 ticks undecided")
+    assert report.summary == "no worker alive since 12:00Z (2h5m); 2 ticks undecided; 2 ticks missed: 2 undecided"
     await house.start()
     report = await house.look()
     assert report.down_since is None
@@ -395,6 +395,16 @@ async def test_a_paused_reconciler_has_no_time_when_it_will_be_done(house: House
     await house.sweep([1] * 500, seconds=10)
     assert (await house.one(left(5))).eta_s is None
     assert (await house.look(backlog=left(5))).summary.endswith("5 rows left, observe paused")
+
+
+async def test_while_no_worker_is_alive_there_is_no_time_when_rows_will_be_done(house: House) -> None:
+    await house.reconciler()
+    await house.sweep([1] * 500, seconds=10)
+    await house.start()
+    assert (await house.one(left(5))).eta_s == 0.1
+    house.clock.advance(hours=2)
+    assert (await house.one(left(5))).eta_s is None
+    assert (await house.look(backlog=left(5))).summary.startswith("no worker alive since 12:00Z (2h); 5 rows left; ")
 
 
 async def test_a_reconciler_whose_sweeps_fail_has_no_time_when_it_will_be_done(house: House) -> None:

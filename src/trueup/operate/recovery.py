@@ -87,6 +87,7 @@ class ReconcilerRecovery:
     quarantined: int = 0
     discarded: int = 0
     backlog: int | None = None
+    unattended: bool = False  # no worker is alive
 
     @property
     def lateness(self) -> Lateness:
@@ -97,7 +98,8 @@ class ReconcilerRecovery:
         """Seconds until nothing is left, at the rate of its last minutes of work; None when that cannot be said."""
         if self.backlog == 0:
             return 0.0
-        if self.backlog is None or self.paused or self.last_error is not None or not self.rows_per_second:
+        at_work = not (self.unattended or self.paused) and self.last_error is None
+        if self.backlog is None or not at_work or not self.rows_per_second:
             return None
         return self.backlog / self.rows_per_second
 
@@ -127,7 +129,9 @@ class Recovery:
     @property
     def summary(self) -> str:
         """All of it in one sentence."""
-        parts = (_down(self), _ticks(self.schedules), _rows(self.reconcilers), _verdict(self))
+        parts = [_down(self), _ticks(self.schedules), _rows(self.reconcilers)]
+        # That no worker is alive explains the rest.
+        parts.insert(len(parts) if self.down_since is None else 0, _verdict(self))
         return "; ".join(part for part in parts if part)
 
 
@@ -145,7 +149,7 @@ async def recovery(store: Store, within: timedelta, keep_ticks: timedelta, backl
         tuple(downtimes),
         down_since,
         tuple(await _schedules(store, views, since, now, keep_ticks)),
-        tuple(await _reconcilers(views, since, now, backlog)),
+        tuple(await _reconcilers(views, since, now, backlog, unattended=down_since is not None)),
         tuple(await views.waiting()),
         await views.ever_alive(),
     )
@@ -219,7 +223,7 @@ def _add_findings(counted: ScheduleRecovery, findings: Findings) -> None:
 
 
 async def _reconcilers(
-    views: RecoveryViews, since: datetime, now: datetime, backlog: Backlog | None
+    views: RecoveryViews, since: datetime, now: datetime, backlog: Backlog | None, *, unattended: bool
 ) -> list[ReconcilerRecovery]:
     swept = await views.swept(since, now)
     found = {known.name: _known(known) for known in await views.known()}
@@ -228,6 +232,8 @@ async def _reconcilers(
             each.backlog = await backlog(name)
     for name, done in swept.items():
         _add_swept(found.setdefault(name, ReconcilerRecovery(name)), done)
+    for each in found.values():
+        each.unattended = unattended
     return [found[name] for name in sorted(found)]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -18,7 +19,8 @@ from trueup.store.flow import SweptSpan
 from trueup.testing.worker import ManualWorker
 from trueup.web import dashboard
 from trueup.web.dashboard.api.endpoints import ENDPOINTS
-from trueup.web.dashboard.pages.reconcilers import _rate, _story
+from trueup.web.dashboard.pages.reconcilers import Waiting, _measured, _rate, _story
+from trueup.web.dashboard.visit import Visit
 
 pytestmark = pytest.mark.asyncio
 
@@ -273,6 +275,25 @@ async def test_the_rate_of_a_reconciler_is_of_the_last_minutes_up_to_now(
     step = timedelta(minutes=5)
     spans = [SweptSpan(last - step * ago, changed=changed) for ago, changed in enumerate(reversed(rows))][::-1]
     assert _rate(spans, last + timedelta(minutes=minutes)) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(
+    ("state", "last_error", "attended", "eta"),
+    [
+        ("active", None, True, 4.0),
+        ("active", None, False, None),
+        ("paused", None, True, None),
+        ("active", "x", True, None),
+    ],
+)
+async def test_what_is_not_worked_on_has_no_time_when_it_will_be_done(
+    state: str, last_error: str | None, attended: bool, eta: float | None
+) -> None:
+    now = datetime(2026, 11, 18, 12, tzinfo=UTC)
+    record = {"name": "ship", "state": state, "last_error": last_error}
+    spans = [SweptSpan(now - timedelta(seconds=10), changed=50)]
+    visit = cast(Visit, SimpleNamespace(now=now))
+    assert _measured(visit, record, Waiting(20), spans, attended=attended)["eta_s"] == eta
 
 
 async def test_schedules_whose_last_run_died_come_first_and_lead_to_it(app: App) -> None:

@@ -43,8 +43,9 @@ async def measured(visit: Visit, most: int | None = None, count_for: float = COU
         )[:most]
     swept = await source.shared("swept", lambda: source.flow.sweeps(visit.now, WITHIN, STEP), 2.0)
     counted = await asyncio.gather(*(_waiting(visit, each, count_for) for each in listed))
+    attended = await _attended(visit)
     return [
-        _measured(visit, each, waiting, swept.get(each["name"], []))
+        _measured(visit, each, waiting, swept.get(each["name"], []), attended=attended)
         for each, waiting in zip(listed, counted, strict=True)
     ]
 
@@ -62,7 +63,9 @@ async def reconciler(visit: Visit, count_for: float = COUNT_FOR) -> dict[str, An
         )
     )
     return {
-        "reconciler": _measured(visit, found, await _waiting(visit, found, count_for), spans),
+        "reconciler": _measured(
+            visit, found, await _waiting(visit, found, count_for), spans, attended=await _attended(visit)
+        ),
         "title": name,
         "quarantined": quarantined,
         "dry": source.dry_runs.latest(name),
@@ -124,18 +127,25 @@ class Waiting:
     why_not: str = ""
 
 
-def _measured(visit: Visit, record: dict[str, Any], waiting: Waiting, spans: list[SweptSpan]) -> dict[str, Any]:
+def _measured(
+    visit: Visit, record: dict[str, Any], waiting: Waiting, spans: list[SweptSpan], *, attended: bool
+) -> dict[str, Any]:
     rate = _rate(spans, visit.now)
+    at_work = attended and record["state"] == "active" and not record["last_error"]
     return {
         **record,
         "waiting": waiting.rows,
         "uncounted": waiting.why_not,
         "rate": rate,
-        "eta_s": waiting.rows / rate if waiting.rows and rate else None,
+        "eta_s": waiting.rows / rate if waiting.rows and rate and at_work else None,
         "spark": charts.spark([span.total for span in spans], "ok", f"Rows of {record['name']} per 5 minutes, 6 hours")
         if spans
         else None,
     }
+
+
+async def _attended(visit: Visit) -> bool:
+    return any(each["alive"] for each in await visit.source.shared("workers", visit.source.fleet.workers))
 
 
 def _rate(spans: list[SweptSpan], now: datetime) -> float:
