@@ -144,7 +144,7 @@ def test_one_is_shown_with_everything(cli: Cli, monkeypatch: pytest.MonkeyPatch)
     assert "max_attempts=3" in shown.out
     assert "# Sweeps" in shown.out
     assert "# Last errors" in shown.out
-    assert r"trueup.jobs.outcome.GiveUp: no \x1b[31msuch\nobject" in shown.out
+    assert r"trueup.GiveUp: no \x1b[31msuch\nobject" in shown.out
     assert "geheim" not in shown.out
     document = cli("reconcilers", "show", "recover", "--json").json
     assert (document["sweeps"][0]["claimed"], document["quarantined"], document["declared_here"]) == (10, 1, None)

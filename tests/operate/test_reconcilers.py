@@ -257,7 +257,7 @@ async def test_a_shadow_run_proposes_and_leaves_everything_as_it_was(shop: App, 
         "To('stored')": 6,
         "Unchanged": 1,
         "raise ConnectionError": 1,
-        "raise trueup.jobs.outcome.GiveUp": 1,
+        "raise trueup.GiveUp": 1,
     }
     assert run.ok
     assert query("select count(*) from papers where state = 'uploading'") == [(9,)]
@@ -474,7 +474,7 @@ async def test_one_is_shown_with_its_sweeps_errors_and_holders(shop: App, query:
     assert (holder["host"], holder["pid"], holder["rows"], holder["expired"], holder["keys"]) == ("h", 7, 1, 0, ["x"])
     assert {each["key"]: each["error"]["type"] for each in shown["errors"]} == {
         "5": "ConnectionError",
-        "7": "trueup.jobs.outcome.GiveUp",
+        "7": "trueup.GiveUp",
     }
     assert shown["next_sweep_at"] > shown["last_swept_at"]
 

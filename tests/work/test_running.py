@@ -59,7 +59,7 @@ async def test_an_async_handler_over_its_timeout_is_cancelled_and_failed(app: Ap
 
     async with app.worker():
         job = await slow.enqueue()
-        with pytest.raises(JobFailed, match=r"timeout of 0\.05 s"):
+        with pytest.raises(JobFailed, match="timeout of 50ms"):
             await job.result(timeout="15s")
     assert cancelled.is_set()
 

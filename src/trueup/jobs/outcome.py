@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from trueup.durations import Duration, duration_of
+from trueup.durations import Duration, duration_of, format_duration
 from trueup.errors import Final, Portable
 from trueup.texts import describe
 
@@ -15,7 +15,7 @@ class Snooze(Final, Portable):
 
     def __init__(self, after: Duration) -> None:
         self.after = duration_of("Snooze: after", after)
-        super().__init__(f"again after {self.after}")
+        super().__init__(f"again after {format_duration(self.after)}")
 
 
 class _WithReason(Final, Portable):
@@ -114,4 +114,10 @@ class JobTimeout(Portable, TimeoutError):
     """A handler ran longer than its timeout."""
 
     def __init__(self, limit: timedelta) -> None:
-        super().__init__(f"ran longer than its timeout of {limit.total_seconds():g} s")
+        super().__init__(f"ran longer than its timeout of {format_duration(limit)}")
+
+
+# Logs, tracebacks and records of failed attempts name the module of an error: it is the one that users import it from.
+for _each in (Snooze, Discard, GiveUp, JobTimeout):
+    _each.__module__ = "trueup"
+del _each
