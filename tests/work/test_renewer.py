@@ -6,13 +6,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from typing import Any
 
 import psycopg
 import pytest
 
 from tests.support.waiting import wait_until
 from trueup import App
-from trueup.work.renewer import _application_code
+from trueup.work.renewer import _application_code, _stack
 from trueup.work.renewing import RETRY_AFTER
 
 
@@ -23,14 +24,16 @@ def release() -> Iterator[threading.Event]:
     event.set()
 
 
-def named(target: Callable[[], object], release: threading.Event) -> str:
+def named(target: Callable[[], object], release: threading.Event) -> tuple[str, str]:
+    """What is said to block, and the stack that is shown."""
     thread = threading.Thread(target=target, daemon=True)
     thread.start()
-    waiting: list[str] = []
+    waiting: list[tuple[str, str]] = []
 
     def is_waiting() -> bool:
         frame = sys._current_frames()[thread.ident or 0]
-        waiting[:] = [_application_code(frame)]
+        name, application = _application_code(frame)
+        waiting[:] = [(name, _stack(frame, application))]
         return frame.f_code.co_name == "wait"
 
     wait_until(is_waiting, "the thread waits")
@@ -40,7 +43,7 @@ def named(target: Callable[[], object], release: threading.Event) -> str:
 
 
 def test_a_stack_without_code_of_the_application_names_nobody(release: threading.Event) -> None:
-    assert named(release.wait, release) == ""
+    assert named(release.wait, release)[0] == ""
 
 
 def test_the_innermost_function_of_the_application_is_named(release: threading.Event) -> None:
@@ -50,7 +53,30 @@ def test_the_innermost_function_of_the_application_is_named(release: threading.E
     def outer() -> None:
         query()
 
-    assert named(outer, release).endswith("query")
+    assert named(outer, release)[0].endswith("query")
+
+
+@pytest.mark.parametrize(("module", "blamed"), [("shop.mail", "shop.mail"), ("__main__", "")])
+def test_a_module_that_is_imported_is_named_and_the_program_itself_never(
+    release: threading.Event, module: str, blamed: str
+) -> None:
+    """The first lines of a program are on every stack."""
+    code = compile("release.wait()", "/srv/shop/mail.py", "exec")
+    assert named(lambda: eval(code, {"release": release, "__name__": module}), release)[0] == blamed
+
+
+def test_the_line_of_the_application_is_shown_however_deep_its_library_is(release: threading.Event) -> None:
+    namespace: dict[str, Any] = {}
+    deep = "def call(depth, then): return call(depth - 1, then) if depth else then()"
+    exec(compile(deep, "/srv/site-packages/deep.py", "exec"), namespace)
+
+    def render() -> None:
+        namespace["call"](50, release.wait)
+
+    name, stack = named(render, release)
+    assert name.endswith("render")
+    assert stack.splitlines()[0].endswith("in render")
+    assert "in wait\n" in stack
 
 
 @pytest.mark.asyncio

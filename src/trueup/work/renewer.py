@@ -28,6 +28,7 @@ from trueup.work.registration import Registration
 from trueup.work.renewing import NOT_RENEWED, RETRY_AFTER, Renewing
 
 LOOK_EVERY = 0.25  # seconds between looks at the loop's pulse while jobs run
+MAX_STACK = 8  # calls that are shown of a blocked loop
 
 
 class Renewer(Renewing):
@@ -144,20 +145,34 @@ class Renewer(Renewing):
         for walked, _ in traceback.walk_stack(frame):
             if walked.f_code in names:
                 handler = names[walked.f_code]
-        stack = "".join(traceback.format_stack(frame, limit=8))
+        name, application = _application_code(frame)
         self._blockages += 1
-        culprit, seconds = handler or _application_code(frame), round(silent, 2)
+        culprit, seconds, stack = handler or name, round(silent, 2), _stack(frame, application)
         self._blockage = {"times": self._blockages, "handler": culprit, "seconds": seconds}
         self._events.emit(LoopBlocked(culprit, seconds, stack))
 
 
-def _application_code(frame: FrameType) -> str:
-    """The innermost function on the stack that is neither Python's nor a package's, "" if there is none."""
+def _application_code(frame: FrameType) -> tuple[str, FrameType | None]:
+    """The innermost function on the stack that is neither Python's nor a package's, or the module that is imported; "" if there is none.
+
+    The program's own first lines are always on the stack, and never what blocks.
+    """
     for walked, _ in traceback.walk_stack(frame):
-        file = walked.f_code.co_filename
-        if not file.startswith(_NOT_APPLICATION) and "-packages" not in file:
-            return walked.f_code.co_qualname
-    return ""
+        file, name = walked.f_code.co_filename, walked.f_code.co_qualname
+        if file.startswith(_NOT_APPLICATION) or "-packages" in file:
+            continue
+        if name != "<module>":
+            return name, walked
+        module = walked.f_globals.get("__name__")
+        return ("", None) if module == "__main__" else (str(module), walked)
+    return "", None
+
+
+def _stack(frame: FrameType, application: FrameType | None) -> str:
+    """The innermost calls; where these are all a library's, the line of the application that led to them comes first."""
+    walked = [each for each, _ in traceback.walk_stack(frame)][:MAX_STACK]
+    before = [] if application is None or application in walked else traceback.format_stack(application, limit=1)
+    return "".join([*before, *traceback.format_stack(frame, limit=MAX_STACK)])
 
 
 _NOT_APPLICATION = (
