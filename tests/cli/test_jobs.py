@@ -74,6 +74,16 @@ def test_a_dead_job_is_shown_with_its_arguments_and_traceback(cli: Cli, run_due:
     assert said in " ".join(shown.split())
 
 
+def test_large_arguments_do_not_scroll_the_error_away(cli: Cli, run_due: RunDue) -> None:
+    job_id = enqueue(cli, "send", f'["{"x" * 50_000}"]')
+    run_due()
+    shown = cli("jobs", "show", job_id).out
+    assert len(shown) < 20_000
+    assert "more characters; --json shows all" in shown
+    assert "ValueError: no mailbox for" in shown
+    assert len(cli("jobs", "show", job_id, "--json").json["args"]["to"]) == 50_000
+
+
 def test_the_json_of_a_job_has_everything(cli: Cli, run_due: RunDue) -> None:
     job_id = enqueue(cli, "add", '{"a": 40}')
     run_due()

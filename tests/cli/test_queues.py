@@ -15,7 +15,7 @@ def test_the_command_line_pauses_lists_and_resumes(cli: Cli) -> None:
         ("kind", "send", None),
     ]
     status = cli("status")
-    assert "queue mail is paused" in status.out
+    assert "queue mail was paused " in status.out
     assert "trueup queues resume --kind send" in status.out
     assert json.loads(cli("queues", "resume", "mail", "--json").out)["changed"]
     assert "is resumed" in cli("queues", "resume", "--kind", "send").err

@@ -83,7 +83,7 @@ def test_a_kind_that_no_running_worker_knows_is_shown(cli: Cli, database_url: st
     assert [(each["kind"], each["queue"], each["waiting"]) for each in cli("status", "--json").json["unserved"]] == [
         ("add", "default", 1)
     ]
-    assert "add waits in queue default" in cli("status").out
+    assert "add has waited in queue default for " in cli("status").out
 
 
 def test_a_schedule_that_running_workers_declare_and_that_is_gone_is_shown(cli: Cli, database_url: str) -> None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from trueup.jobs.records import JobDetails, JobError
 
 
+MAX_PAYLOAD = 4_000  # characters: what follows it must not scroll away
+
+
 def find(session: Session, job_id: int) -> JobDetails:
     """Raises NotFound."""
     job = session.run(lambda app: app.jobs.get(job_id))
@@ -75,7 +78,9 @@ def _moment(moment: datetime | None) -> str | None:
 
 
 def _json(value: object) -> str:
-    return printable_json(json.dumps(value, indent=2, ensure_ascii=False))
+    text = printable_json(json.dumps(value, indent=2, ensure_ascii=False))
+    more = len(text) - MAX_PAYLOAD
+    return text if more <= 0 else f"{text[:MAX_PAYLOAD]}\n… {more:,} more characters; --json shows all"
 
 
 def _error(error: JobError) -> tuple[str, str]:

@@ -98,10 +98,10 @@ def _attention(seen: dict[str, Any]) -> Table:
     for each in seen["paused"]:
         name = each["name"] if each["what"] == "queue" else f"--kind {each['name']}"
         why = f" ({each['reason']})" if each["reason"] else ""
-        since = f"paused since {ago(each['paused_at'])}{why}"
-        table.rows.append((f"{each['what']} {each['name']} is {since}: {typed('trueup queues resume')} {name}",))
+        paused = f"{each['what']} {each['name']} was paused {ago(each['paused_at'])}{why}"
+        table.rows.append((f"{paused}: {typed('trueup queues resume')} {name}",))
     for each in seen["unserved"] if alive else ():
-        waits = f"{each['kind']} waits in queue {each['queue']} for {span(each['oldest_s'])}"
+        waits = f"{each['kind']} has waited in queue {each['queue']} for {span(each['oldest_s'])}"
         table.rows.append((f"{waits}: no running worker that serves the queue knows this kind",))
     for name in seen["schedules"]["missing"]:
         table.rows.append((f"schedule {name}: running workers declare it, but it is not stored or is retired",))

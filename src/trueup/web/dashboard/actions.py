@@ -131,7 +131,7 @@ async def act_on_reconciler(visit: Visit, form: Form) -> Said:
             text = (
                 f"Row {key} is released: the next sweep takes it."
                 if action == "release"
-                else f"Row {key} is discarded."
+                else f"Row {key} is discarded. To undo, open its page and release it."
             )
         case other:
             raise NotFound(f"there is no action {other!r} on reconcilers")
