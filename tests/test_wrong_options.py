@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
+from functools import partial
 from typing import Any, get_type_hints
 
 import pytest
@@ -387,7 +388,56 @@ def test_a_setting_of_the_wrong_type_is_refused(name: str, label: str) -> None:
         App(**{name: WRONG[label]})
 
 
+@App(NOWHERE).job(name="other")
+def declared(x: int = 1) -> None: ...
+
+
+NO_FUNCTIONS = {**WRONG, "job": declared, "partial": partial(void, 1), "classmethod": classmethod(void), "none": None}
+DECORATORS: dict[str, Callable[[App], Any]] = {
+    "@app.job": lambda app: app.job(queue="mail"),
+    "@app.cron": lambda app: app.cron("0 3 * * *"),
+    "@app.every": lambda app: app.every("1h"),
+    "@app.every with a lease": lambda app: app.every("1h", lease="advisory"),
+}
+
+
+@pytest.mark.parametrize("what", NO_FUNCTIONS)
+@pytest.mark.parametrize("decorator", DECORATORS)
+def test_a_decorator_on_no_function_says_so_by_its_own_name(decorator: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{decorator.partition(' ')[0]} decorates a function, not .*; [a-z@]"):
+        DECORATORS[decorator](App(NOWHERE))(NO_FUNCTIONS[what])
+
+
 @pytest.mark.parametrize("label", [label for label in WRONG if label != "callable"])
-def test_a_decorator_without_its_parentheses_or_on_no_function_says_so(label: str) -> None:
+def test_job_given_no_function_says_so(label: str) -> None:
     with pytest.raises(ConfigError, match=r"@app\.job .*function"):
         App().job(WRONG[label])
+
+
+@pytest.mark.parametrize(
+    ("decorator", "said"),
+    [
+        (lambda: App(NOWHERE).cron, '"30 2 \\* \\* \\*" is needed'),
+        (lambda: App(NOWHERE).every, 'write it like "10m"'),
+        (lambda: table().reconcile, 'write @table.reconcile\\("a state", every="5m"\\)'),
+    ],
+    ids=["cron", "every", "reconcile"],
+)
+def test_a_decorator_without_its_parentheses_says_what_they_hold(decorator: Callable[[], Any], said: str) -> None:
+    def function(row: Any) -> None: ...
+
+    with pytest.raises(ConfigError, match=said):
+        decorator()(function)
+
+
+@pytest.mark.parametrize("declare", [job, cron, every, reconcile])
+def test_a_lambda_without_a_name_is_asked_for_one(declare: Any) -> None:
+    app = App(NOWHERE)
+    decorators = {
+        job: app.job(),
+        cron: app.cron("0 3 * * *"),
+        every: app.every("1h"),
+        reconcile: table().reconcile("x"),
+    }
+    with pytest.raises(ConfigError, match="a lambda has no name; give name=, or write a def"):
+        decorators[declare](lambda *given: None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, isroutine, signature
 from typing import Any, TypeVar, cast
 
 from trueup.errors import ConfigError
@@ -26,6 +26,20 @@ def shown(value: object) -> str:
 def wrong(option: str, value: object, expected: str) -> ConfigError:
     """`option` is its name and what it belongs to: `wrong("job 'send': retry", 5, "a Retry")`."""
     return ConfigError(f"{option}={shown(value)}: {expected} is needed")
+
+
+def check_function(decorator: str, given: object) -> None:
+    """Raises ConfigError for what `@decorator` cannot declare: anything but a function, which may be bound to an instance."""
+    if callable(given) and isroutine(given):
+        return
+    advice = f"give options by name: {decorator}(name=…)"
+    if hasattr(type(given), "enqueue"):
+        advice = "it is a job already; @app.cron and @app.every declare their job themselves"
+    elif type(given) is classmethod:
+        advice = "declare a function outside the class"
+    elif callable(given):
+        advice = "call it in a def of its own"
+    raise ConfigError(f"{decorator} decorates a function, not {shown(given)}; {advice}")
 
 
 def check_known(who: str, given: Iterable[str], known: Iterable[str]) -> None:

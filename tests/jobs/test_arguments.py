@@ -117,12 +117,34 @@ def test_variable_parameters_are_refused_when_the_job_is_declared() -> None:
             arguments(function)
 
 
+def test_what_a_worker_would_have_to_know_is_named_with_what_to_write() -> None:
+    class Mailer:
+        def send(self, to): ...  # type: ignore[no-untyped-def]
+
+    with pytest.raises(ConfigError, match=r"first parameter is 'self', .*; declare a function outside the class"):
+        arguments(Mailer.send)
+
+    def decorated(*args, **kwargs): ...  # type: ignore[no-untyped-def]
+
+    with pytest.raises(ConfigError, match=r"\*args cannot be stored; .* decorator .* functools\.wraps"):
+        arguments(decorated)
+
+    def send(ctx, to): ...  # type: ignore[no-untyped-def]
+
+    with pytest.raises(
+        InvalidArguments, match=r"to: is missing; for the worker to fill in ctx, annotate it: ctx: Context$"
+    ):
+        arguments(send).bind(["ada"], {})
+
+
 def test_a_type_that_json_cannot_express_is_refused_when_the_job_is_declared() -> None:
     class Connection: ...
 
-    def bad(to: Connection) -> None: ...
+    def bad(number: int, to: Connection) -> None: ...
 
-    with pytest.raises(ConfigError, match="job 'send': an argument's type cannot be stored as JSON"):
+    with pytest.raises(
+        ConfigError, match="the type of argument 'to' cannot be stored as JSON: pass an id instead, or make"
+    ):
         Arguments("send", bad, {"Connection": Connection})
 
 

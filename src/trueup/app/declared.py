@@ -44,6 +44,14 @@ class ScheduleOptions(PolicyOptions, total=False):
     lease_key: int | str | None
 
 
+FILLED_IN = {
+    "tick": "Tick",
+    "ctx": "Context",
+    "context": "Context",
+    "lease": "Lease",
+}  # what parameters of these names are
+
+
 @dataclass(frozen=True, slots=True)
 class Declared:
     """A schedule as it stands in the code."""
@@ -82,8 +90,10 @@ class Declared:
     def entry(self, job: Job[Any, Any]) -> Entry:
         """The row to store for this schedule."""
         if job.arguments.names:
+            named = [f"{name}: {FILLED_IN[name]}" for name in job.arguments.names if name in FILLED_IN]
             raise ConfigError(
                 f"schedule {job.kind!r}: its function takes a Tick, a Context and, with lease=, its Lease, not {', '.join(job.arguments.names)}"
+                + (f"; annotate {', '.join(named)}" if named else "")
             )
         priority = self.job_options.get("priority", 0)
         return Entry(

@@ -21,7 +21,7 @@ from trueup.jobs.job import OnConflict
 from trueup.jobs.limits import Limit
 from trueup.jobs.middleware import Middleware
 from trueup.jobs.options import UniqueKey
-from trueup.options import advised, check_known
+from trueup.options import advised, check_function, check_known
 from trueup.reconcile.declare import DeclaredReconcilers, Table
 from trueup.reconcile.declare import table as declare_table
 from trueup.reconcile.purge import Purge
@@ -144,6 +144,7 @@ class Declaring(Enqueueing):
         declared = Declared.of(spec, options)
 
         def declare(function: Callable[P, R]) -> DeclaredJob[P, Any, P, R]:
+            check_function("@app.cron" if isinstance(spec, Cron) else "@app.every", function)
             if declared.lease is not None:
                 function = Exclusive(self._leasing.holding, self.events).wrap(function, declared.lease, spec)
             elif asks_for_lease(function):

@@ -45,7 +45,14 @@ class Arguments:
                 self.tick = name
                 continue
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise ConfigError(f"job {kind!r}: {parameter} cannot be stored; name each argument")
+                raise ConfigError(
+                    f"job {kind!r}: {parameter} cannot be stored; name each argument. If a decorator of yours takes it, use functools.wraps there"
+                )
+            if not fields and name in ("self", "cls") and name not in hints:
+                raise ConfigError(
+                    f"job {kind!r}: its first parameter is {name!r}, and a worker has no instance of the class; "
+                    "declare a function outside the class, or a @staticmethod"
+                )
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 self._positional_only.append(name)
             if parameter.default is parameter.empty:
@@ -54,6 +61,11 @@ class Arguments:
                 fields[name] = NotRequired[hint]
                 self.defaults[name] = parameter.default
         self.names = tuple(fields)
+        self._to_annotate = "".join(
+            f"; for the worker to fill in {name}, annotate it: {name}: Context"
+            for name in ("ctx", "context")
+            if name in fields and name not in hints
+        )
         self._positional = tuple(
             name
             for name, parameter in inspect.signature(function).parameters.items()
@@ -77,7 +89,8 @@ class Arguments:
         try:
             return self._adapter.validate_python(values)
         except ValidationError as error:
-            raise _invalid(self.kind, error, _options()) from None
+            invalid = _invalid(self.kind, error, _options())
+            raise InvalidArguments(f"{invalid}{self._to_annotate}") from None
 
     def dump(self, values: dict[str, Any], limit: int) -> str:
         """Bound arguments as JSON. Raises InvalidArguments naming what cannot be stored."""
@@ -109,9 +122,14 @@ def _adapter(kind: str, fields: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
     try:
         return TypeAdapter(shape)
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
-        raise ConfigError(
-            f"job {kind!r}: an argument's type cannot be stored as JSON: {str(error).splitlines()[0]}"
-        ) from None
+        if len(fields) > 1:
+            for name, hint in fields.items():  # one at a time, to name the argument
+                _adapter(kind, {name: hint})
+        which = repr(next(iter(fields))) if len(fields) == 1 else "of several"
+        said = "pass an id instead, or make the type a dataclass or a pydantic model"
+        if not isinstance(error, PydanticSchemaGenerationError):
+            said = str(error).splitlines()[0]
+        raise ConfigError(f"job {kind!r}: the type of argument {which} cannot be stored as JSON: {said}") from None
 
 
 def _hints(kind: str, function: Callable[..., Any], local_names: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, isroutine
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 from trueup.backoff import JOB_RETRY, Retry, retry_policy
@@ -22,7 +22,7 @@ from trueup.jobs.limits import Controls, Limit
 from trueup.jobs.middleware import Middlewares, encode_meta
 from trueup.jobs.names import checked_name
 from trueup.jobs.options import Options, UniqueKey, checked
-from trueup.options import advised, shown
+from trueup.options import advised, check_function, shown
 from trueup.texts import fault_in_text
 
 P = ParamSpec("P")
@@ -80,8 +80,7 @@ class Job(Generic[P, R]):
         with BUILDING:
             from trueup.jobs.arguments import Arguments  # here, because programs that declare no job need no pydantic
             from trueup.jobs.result_shape import ResultShape
-        if callable(function) and not isroutine(function):
-            raise ConfigError(f"@app.job decorates a function, not {shown(function)}; call it in a def of its own")
+        check_function("@app.job", function)
         self.kind = checked_name("job name", _function_name(function) if name is None else name)
         self.queue = checked_name("queue", queue)
         self.function: Callable[..., Any] = function
@@ -346,10 +345,6 @@ def stored_key(job: Job[Any, Any], claimed: ClaimedJob) -> str:
 
 
 def _function_name(function: Any) -> str:
-    if not callable(function):
-        raise ConfigError(
-            f"@app.job decorates a function, not {shown(function)}; give options by name: @app.job(name=…)"
-        )
     name: str | None = getattr(function, "__name__", None)
     if name is None:
         raise ConfigError(f"@app.job: the function {shown(function)} has no name; give name=")

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, Unpack, cast
 from trueup.durations import Duration
 from trueup.errors import ConfigError
 from trueup.jobs.names import checked_name
-from trueup.options import naming, wrong
+from trueup.options import naming, shown, wrong
 from trueup.reconcile.handler import RowHandler, outcome_of
 from trueup.reconcile.models import describe_model
 from trueup.reconcile.outcome import Delete, Now, Outcome, State, Stay, To, Unchanged, state_text, translated
@@ -94,6 +94,10 @@ class Table:
         if working_state is not None and claimed_as is not None:
             raise ConfigError("working_state= and claimed_as= are the same; give one of them")
         claimed_as = working_state if claimed_as is None else claimed_as
+        if any(map(callable, states)):  # a decorator without its parentheses would declare nothing, and say nothing
+            raise ConfigError(
+                f'reconcile takes states, not {shown(states)}; write @table.reconcile("a state", every="5m")'
+            )
         local_names = sys._getframe(1).f_locals
 
         def declare(function: F) -> F:

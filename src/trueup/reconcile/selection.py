@@ -63,7 +63,7 @@ class Selection:
         if texts and table.state is None:
             raise ConfigError(f"{who}: table {table} was declared without state=, so rows cannot be chosen by state")
         if not texts and table.state is not None:
-            raise ConfigError(f"{who}: name its states")
+            raise ConfigError(f'{who}: name its states, as in reconcile("paid", …)')
         if stale_for is not None and due_at is not None:
             raise ConfigError(f"{who}: give stale_for= or due_at=, not both")
         if stale_for is not None and table.changed_at is None:
