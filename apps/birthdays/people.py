@@ -146,6 +146,8 @@ async def _plan_anew(tx: Tx, rules: Rules, user: User, now: datetime, *, correct
             await _give_up(tx, event_id, user, birthday, now, years)
         else:
             await _move(tx, event_id, new, begun=begun)
+    if not any(waiting for *_, waiting in found):  # by the zone that the user had, none could be planned
+        await plan(tx, user.id, first_after(birthday, now, without=years))
 
 
 async def _move(tx: Tx, event_id: UUID, new: Planned, *, begun: bool) -> None:

@@ -411,6 +411,10 @@ async def test_a_zone_that_is_no_more_is_found_before_anything_is_sent(desk: Des
     (event,) = await desk.events(ada)
     assert event["status"] == "DEAD"
     assert "Mars/Olympus" in event["last_error"]
+    await desk.worker.run_pending()
+    assert await desk.states(ada) == [(2026, "DEAD")], "without a zone there is no moment for next year's"
+    await desk.change(ada, timezone="Europe/London")
+    assert await desk.states(ada) == [(2026, "DEAD"), (2027, "PENDING")]
 
 
 async def test_if_next_years_message_cannot_be_stored_this_one_is_not_completed(desk: Desk, clock: ManualClock) -> None:
