@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
 from trueup import ConfigError
-from trueup.web.service import Main
+from trueup.web.service import Main, between
 
 from .chains import canonical, mistyped, unknown, well_formed
 from .service import Service, build_configured
 
 MAIN = Main("addresses")
+LAST_BLOCK = 10**18 - 1
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,16 +62,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     monitor = commands.add_parser("monitor", help="add addresses to the monitored ones")
     monitor.add_argument("chain")
     monitor.add_argument("addresses", nargs="+")
-    monitor.add_argument("--from-block", type=_block, help="where their history begins; else a little before the tip")
+    monitor.add_argument(
+        "--from-block", type=between(0, LAST_BLOCK), help="where their history begins; else a little before the tip"
+    )
     demo = commands.add_parser("demo", help="a chain, a fleet, a reorganisation and a crash; and a proof at the end")
-    demo.add_argument("--seconds", type=float, default=60.0, help="how long there is traffic")
+    demo.add_argument("--seconds", type=between(5, 86_400), default=60, help="how long there is traffic")
     return parser.parse_args(arguments)
-
-
-def _block(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,18}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a block")
-    return int(text)
 
 
 async def _monitor(chain: str, addresses: list[str], first_block: int | None, service: Service) -> int:

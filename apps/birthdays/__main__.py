@@ -11,7 +11,7 @@ from typing import Any
 
 from trueup import ConfigError
 from trueup.web.guard import Rules, is_loopback
-from trueup.web.service import Main
+from trueup.web.service import Main, between
 
 from . import people
 from .seed import made_up
@@ -50,9 +50,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     serve.add_argument("--worker", action="store_true", help="send messages in this process, too")
     commands.add_parser("worker", help="send messages that are due")
     seed = commands.add_parser("seed", help="make up some users")
-    seed.add_argument("--users", type=int, default=2000)
-    seed.add_argument("--days", type=float, default=1.0, help="spread their birthdays over this many days")
-    seed.add_argument("--hours-ago", type=float, default=0.0, help="pretend that it was done this many hours ago")
+    seed.add_argument("--users", type=between(1, 1_000_000), default=2000, help="how many (2000)")
+    seed.add_argument(
+        "--days", type=between(0.0, 366.0), default=1.0, help="spread their birthdays over this many days"
+    )
+    seed.add_argument(
+        "--hours-ago", type=between(0.0, 9000.0), default=0.0, help="pretend that it was done this many hours ago"
+    )
     sink = commands.add_parser("sink", help="a receiver to try it with")
     sink.add_argument("--secret", default=None, help="check signatures")
     for command, port in ((serve, 8080), (sink, 8081)):

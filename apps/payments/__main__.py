@@ -7,7 +7,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any
 
-from trueup.web.service import Main
+from trueup.web.service import Main, between
 
 from . import migrate
 from .service import Service, build_configured
@@ -45,9 +45,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     step = commands.add_parser("migrate", help="bring the tables to a version")
     step.add_argument("--to", type=int, default=migrate.LATEST, choices=range(migrate.LATEST + 1))
     demo = commands.add_parser("demo", help="a chain, replicas, payments of all kinds, and the proof that all is well")
-    demo.add_argument("--seconds", type=int, default=60, help="for how long there are payments")
+    demo.add_argument("--seconds", type=between(1, 86_400), default=60, help="for how long there are payments")
     demo.add_argument(
-        "--requests", type=int, default=None, help="200 unless given, and two a second when it lasts longer"
+        "--requests", type=between(1, 100_000), help="200 unless given, and two a second when it lasts longer"
     )
     return parser.parse_args(arguments)
 

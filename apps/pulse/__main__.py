@@ -8,12 +8,13 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from trueup.web.service import Main
+from trueup.web.service import Main, between
 
 from .seed import Size, fill
 from .service import Service, build_configured
 
 MAIN = Main("pulse")
+COUNT = between(1, 100_000)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,21 +49,15 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     MAIN.add_bind(serve)
     commands.add_parser("worker", help="run the jobs at their times")
     seed = commands.add_parser("seed", help="make up projects, reports that are due, checkpoints, users and messages")
-    seed.add_argument("--projects", type=_count, default=Size.projects)
-    seed.add_argument("--reports", type=_count, default=Size.reports)
-    seed.add_argument("--users", type=_count, default=Size.users)
+    seed.add_argument("--projects", type=COUNT, default=Size.projects)
+    seed.add_argument("--reports", type=COUNT, default=Size.reports)
+    seed.add_argument("--users", type=COUNT, default=Size.users)
     demo = commands.add_parser(
         "demo", help="all of it on this machine for a while, with faults, and the books at the end"
     )
-    demo.add_argument("--seconds", type=_count, default=60)
-    demo.add_argument("--workers", type=_count, default=3)
+    demo.add_argument("--seconds", type=COUNT, default=60)
+    demo.add_argument("--workers", type=COUNT, default=3)
     return parser.parse_args(arguments)
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 100_000:
-        raise argparse.ArgumentTypeError(f"{text!r}: a whole number from 1 to 100000 is needed")
-    return int(text)
 
 
 async def _seed(size: Size, service: Service) -> int:

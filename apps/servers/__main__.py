@@ -54,10 +54,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(command: list[str], found: dict[str, str]) -> int:
-    """Ctrl-C and SIGTERM end the command; the servers are there until it has."""
+    """Ctrl-C, SIGTERM and a closed terminal end the command; the servers are there until it has."""
     process = subprocess.Popen(command, env={**environ, **found})
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the command, too
-    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: process.terminate())
     return process.wait()
 
 

@@ -85,6 +85,7 @@ class Server(ABC):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                process_group=0,  # Ctrl-C is for the one who uses it, and who ends it
             )
         deadline = time.monotonic() + START_WITHIN
         while not self._serves(self._process):

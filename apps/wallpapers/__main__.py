@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from functools import partial
 from typing import Any
 
-from trueup.web.service import Main, on_signals
+from trueup.web.service import Main, between, on_signals
 
 from .config import Config
 from .orphans import ORPHANED_OBJECTS, TooManyOrphans
@@ -77,19 +77,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     orphans = commands.add_parser("orphans", help="delete objects that are not needed, now")
     orphans.add_argument("--dry-run", action="store_true", help="list them instead")
-    orphans.add_argument("--max-fraction", type=_fraction, help="refuse to delete more than this part (0.2)")
+    orphans.add_argument("--max-fraction", type=between(0.001, 1.0), help="refuse to delete more than this part (0.2)")
     demo = commands.add_parser("demo", help="all of it, with real servers, for a minute")
-    demo.add_argument("--seconds", type=int, default=60)
+    demo.add_argument("--seconds", type=between(1, 86_400), default=60, help="for how long there are uploads")
     for command in (serve, worker, reconcile, orphans):
         command.add_argument("--bucket", help="before S3_BUCKET, and before wallpapers")
     return parser.parse_args(arguments)
-
-
-def _fraction(text: str) -> float:
-    fraction = float(text)
-    if not 0 < fraction <= 1:
-        raise ValueError(text)
-    return fraction
 
 
 async def _work(service: Service) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from trueup import App, ConfigError, NotFound
-from trueup.web.service import Main, database_down, own_app
+from trueup.web.service import Main, between, database_down, own_app
 
 
 class OwnError(Exception):
@@ -71,6 +73,42 @@ def test_a_command_ends_with_a_status_and_a_line(
 
     assert MAIN.run(awaited if coroutine else command) == status
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("coroutine", [False, True], ids=["function", "coroutine"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_command_ends_what_it_has_started_whichever_signal_ends_it(number: signal.Signals, coroutine: bool) -> None:
+    """A demo's workers are processes of their own: they would go on for ever."""
+    ended = []
+
+    def command() -> int:
+        try:
+            os.kill(os.getpid(), number)
+            return time.sleep(10) or 0
+        finally:
+            ended.append("what it has started")
+
+    async def awaited() -> int:
+        try:
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(10)
+            return 0
+        finally:
+            ended.append("what it has started")
+
+    before = signal.getsignal(number)
+    assert MAIN.run(awaited if coroutine else command) == 128 + number
+    assert ended
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """As `nohup` wants it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert MAIN.run(lambda: os.kill(os.getpid(), signal.SIGHUP) or 0) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_an_error_that_nobody_expected_keeps_its_stack() -> None:
@@ -135,6 +173,29 @@ def test_the_options_of_a_command_that_serves() -> None:
     parser = argparse.ArgumentParser()
     MAIN.add_bind(parser, 8081)
     assert vars(parser.parse_args([])) == {"host": "127.0.0.1", "port": 8081}
+    assert parser.parse_args(["--port", "65535"]).port == 65535
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "needed"),
+    [
+        ("--port", "65536", "a whole number from 0 to 65535"),
+        ("--port", "-1", "a whole number from 0 to 65535"),
+        ("--port", "http", "a whole number from 0 to 65535"),
+        ("--part", "0.0", "a number from 0.5 to 1.0"),
+        ("--part", "nan", "a number from 0.5 to 1.0"),
+        ("--part", "inf", "a number from 0.5 to 1.0"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused_in_words(
+    capsys: pytest.CaptureFixture[str], option: str, given: str, needed: str
+) -> None:
+    parser = argparse.ArgumentParser()
+    MAIN.add_bind(parser)
+    parser.add_argument("--part", type=between(0.5, 1.0))
+    with pytest.raises(SystemExit):
+        parser.parse_args([option, given])
+    assert capsys.readouterr().err.endswith(f"argument {option}: {given!r}: {needed} is needed\n")
 
 
 def test_each_application_has_its_own_directory_and_schemas_unless_configured(

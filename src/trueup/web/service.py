@@ -9,8 +9,9 @@
         return MAIN.run(lambda: MAIN.serve(build, make_api, options.host, options.port))
 
 `build` makes the application from the environment and raises ConfigError when it cannot. The exit status is 0 when all went well,
-1 when something failed, 2 when it is not configured, and 130 when Ctrl-C ended a command that does not stop in order. What went
-wrong is one line on standard error that begins with the application's name. Log lines are those of `trueup worker`.
+1 when something failed, 2 when it is not configured, and 130 when Ctrl-C ended a command that does not stop in order; 143 when
+SIGTERM did, and 129 when its terminal was closed. What went wrong is one line on standard error that begins with the application's
+name. Log lines are those of `trueup worker`.
 
 `Main.serve` needs uvicorn; the rest needs no package.
 """
@@ -22,8 +23,9 @@ import asyncio
 import inspect
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from re import Pattern
 from typing import Any, Protocol, TypeVar
@@ -37,7 +39,7 @@ from trueup.observe.logs import LOGGER
 from trueup.web.guard import Application, rules_for
 from trueup.work.worker import Worker
 
-FAILED, NOT_CONFIGURED, INTERRUPTED = 1, 2, 130
+FAILED, NOT_CONFIGURED, SIGNALLED = 1, 2, 128
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 Command = Callable[[], int | Coroutine[Any, Any, int]]
@@ -60,6 +62,7 @@ class Service(Protocol):
 
 
 S = TypeVar("S", bound=Service)
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,13 @@ class Main:
     def run(self, command: Command) -> int:
         """Run a command, and return the status that the process is to exit with."""
         expected: tuple[type[Exception], ...] = (TrueupError, *self.failures)
+        ended_by = [signal.SIGINT]
         try:
-            outcome = command()
-            return asyncio.run(outcome) if inspect.iscoroutine(outcome) else outcome  # type: ignore[return-value]
+            with _as_ctrl_c(ended_by):
+                outcome = command()
+                return asyncio.run(outcome) if inspect.iscoroutine(outcome) else outcome  # type: ignore[return-value]
         except KeyboardInterrupt:
-            return INTERRUPTED
+            return SIGNALLED + ended_by[-1]
         except ConfigError as error:
             return self._tell(error, NOT_CONFIGURED)
         except expected as error:
@@ -91,7 +96,7 @@ class Main:
         parser.add_argument(
             "--host", default="127.0.0.1", help="the address to listen on; other than loopback needs HTTP_TOKEN"
         )
-        parser.add_argument("--port", type=int, default=port, help="0 picks a free port")
+        parser.add_argument("--port", type=between(0, 65_535), default=port, help="0 picks a free port")
 
     def built(self, build: Callable[[], S]) -> S:
         """The application, whose log lines go to standard error."""
@@ -154,6 +159,39 @@ class Main:
         meanwhile = while_listening(service)
         server = Server(self.name, make_api(service), service.down, rules, host, port, while_listening=meanwhile)
         return await server.run_until_stopped()
+
+
+def between(low: N, high: N) -> Callable[[str], N]:
+    """For `type=` of an option: a number from `low` to `high`, whole if they are."""
+
+    def parse(text: str) -> N:
+        with suppress(ValueError):
+            if low <= (number := type(low)(text)) <= high:
+                return number
+        kind = "a whole number" if isinstance(low, int) else "a number"
+        raise argparse.ArgumentTypeError(f"{text!r}: {kind} from {low} to {high} is needed")
+
+    return parse
+
+
+@contextmanager
+def _as_ctrl_c(came: list[signal.Signals]) -> Iterator[None]:
+    """SIGTERM and a closed terminal interrupt as Ctrl-C does: what a command has started, it ends. `came` is which of them did."""
+
+    def interrupt(number: int, _: object) -> None:
+        came.append(signal.Signals(number))
+        signal.raise_signal(signal.SIGINT)
+
+    main = threading.current_thread() is threading.main_thread()
+    # Not those that are ignored (nohup), or that the program handles itself.
+    ours = [each for each in (signal.SIGTERM, signal.SIGHUP) if main and signal.getsignal(each) is signal.SIG_DFL]
+    try:
+        for each in ours:
+            signal.signal(each, interrupt)
+        yield
+    finally:
+        for each in ours:
+            signal.signal(each, signal.SIG_DFL)
 
 
 @contextmanager

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+import redis
 
 from apps.servers.__main__ import USAGE
 from tests.support.processes import ROOT
-from tests.support.waiting import wait_until
 
 SERVERS = [sys.executable, "-m", "apps.servers"]
 
@@ -31,19 +31,43 @@ def test_the_command_finds_the_servers_in_its_environment_and_passes_its_status(
     assert (ran.returncode, ran.stdout) == (7, "nats://127.0.0.1:\n"), ran.stderr
 
 
-def test_a_signal_ends_the_command_and_then_the_servers(tmp_path: Path) -> None:
-    said = tmp_path / "url"
-    waits = f"import os, time; open({str(said)!r}, 'w').write(os.environ['PULSE_REDIS_URL']); time.sleep(60)"
+WAITS = """
+import os, redis, signal, sys, time
+client = redis.Redis.from_url(os.environ["PULSE_REDIS_URL"])
+def end(*_):
+    time.sleep(0.2)
+    sys.exit(7 if client.ping() else 1)
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, end)
+print(os.environ["PULSE_REDIS_URL"], flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "to_all"),
+    [(signal.SIGTERM, False), (signal.SIGHUP, False), (signal.SIGINT, True)],
+    ids=["SIGTERM", "a closed terminal", "Ctrl-C"],
+)
+def test_a_signal_ends_the_command_and_then_the_servers(number: signal.Signals, to_all: bool) -> None:
     process = subprocess.Popen(
-        [*SERVERS, "redis", "--", sys.executable, "-c", waits], cwd=ROOT, stderr=subprocess.DEVNULL
+        [*SERVERS, "redis", "--", sys.executable, "-c", WAITS],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
     )
-    try:
-        wait_until(lambda: said.exists() and said.read_text().startswith("redis://"), "it runs", timeout=30)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) != 0
-    finally:
-        process.kill()
-        process.wait()
+    with process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        if to_all:
+            os.killpg(process.pid, number)  # as a terminal does
+        else:
+            process.send_signal(number)
+        assert process.wait(30) == 7, "the command still had its server at its end"
+    with pytest.raises(redis.ConnectionError):
+        redis.Redis.from_url(url).ping()
 
 
 @pytest.mark.parametrize("arguments", [[], ["redis"], ["redis", "--"], ["--", "true"], ["mongo", "--", "true"]])
