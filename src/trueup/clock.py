@@ -8,8 +8,10 @@ monotonic clock.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 deadline: ContextVar[float | None] = ContextVar("trueup_deadline", default=None)
@@ -36,9 +38,7 @@ class DatabaseClock:
         return elapsed()
 
 
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 # Unlike CLOCK_MONOTONIC, CLOCK_BOOTTIME goes on while the machine is suspended: a laptop or VM that slept past its lease must know it.
-elapsed = _boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+elapsed: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)

@@ -103,8 +103,8 @@ DONE_WITHOUT_RESULT = Complete(None)
 
 def decide(outcome: Outcome, job: ClaimedJob, retry: Retry, rng: random.Random) -> Move:
     match outcome:
-        case Returned(result):
-            return Complete(result) if result is not None else DONE_WITHOUT_RESULT
+        case Returned():
+            return Complete(outcome.result) if outcome.result is not None else DONE_WITHOUT_RESULT
         case Finished():
             return Nothing()
         case Untrusted():

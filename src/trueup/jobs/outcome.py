@@ -58,6 +58,9 @@ class Returned:
     result: str | None = None
 
 
+NOTHING_RETURNED = Returned()
+
+
 @dataclass(frozen=True, slots=True)
 class Raised:
     """The handler raised, timed out, or its stored arguments do not fit."""

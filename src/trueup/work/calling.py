@@ -8,7 +8,7 @@ When `patient` says so, it is waited for, because its job or row must not be rel
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
 from datetime import timedelta
@@ -91,7 +91,7 @@ class Caller:
         """Threads inside a function, those left behind included."""
         return self._threads.busy
 
-    async def call(
+    def call(
         self,
         function: Callable[[], Any],
         *,
@@ -99,11 +99,11 @@ class Caller:
         timeout: timedelta | None,
         patient: Patient = never,
         about: About | None = None,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Returns the function's result. Raises JobTimeout, or the function's error. With `about`, the call is inside middleware, which
         may raise, too."""
         call = partial(self._timed, function, is_async, timeout, patient)
-        return await self.surrounded(about.handler_call if about is not None else None, call)
+        return self.surrounded(about.handler_call if about is not None else None, call)
 
     async def surrounded(self, describe: Callable[[], HandlerCall] | None, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call inside middleware. `describe` is called only if there is any.
@@ -128,21 +128,16 @@ class Caller:
         forks = LINEAGE.forks
         token = None if timeout is None else deadline.set(elapsed() + timeout.total_seconds())
         try:
-            return await self._call(function, is_async, timeout, patient)
+            for around in reversed(AROUND):
+                function = partial(_on_loop if is_async else _in_thread, around, function)
+            if is_async:
+                return _has_run(await (function() if timeout is None else within(timeout, function())))
+            thread = self._threads.run(partial(copy_context().run, function))
+            return _has_run(await within(timeout, outlasting(thread, patient)))
         finally:
             end_in_a_fork(forks)
             if token is not None:
                 deadline.reset(token)
-
-    async def _call(
-        self, function: Callable[[], Any], is_async: bool, timeout: timedelta | None, patient: Patient
-    ) -> Any:
-        for around in reversed(AROUND):
-            function = partial(_on_loop if is_async else _in_thread, around, function)
-        if is_async:
-            return _has_run(await (function() if timeout is None else within(timeout, function())))
-        thread = self._threads.run(partial(copy_context().run, function))
-        return _has_run(await within(timeout, outlasting(thread, patient)))
 
     async def call_elsewhere(
         self,

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from trueup.clock import Clock
 from trueup.errors import ConfigError
+from trueup.jobs.job import ClaimedJob
 from trueup.leases.trust import Trust
 from trueup.store.workers import Identity
 
@@ -31,6 +32,11 @@ class Registration:
     def trusted(self) -> bool:
         """Whether this process may still act under the lease."""
         return not self.over and self.trust.left(self.clock.elapsed()) > 0
+
+    def covers(self, job: ClaimedJob) -> bool:
+        """Whether the job was claimed under this registration."""
+        holder = self.identity.holder
+        return job.holder is holder or job.holder == holder  # to compare the values of two UUIDs takes longer
 
 
 class Holder:

@@ -46,6 +46,7 @@ from trueup.work.writing import Pending, Writer
 
 FIRST_PAUSE, MAX_PAUSE = 0.25, 30.0  # seconds until an outcome that was refused is tried again
 WRITTEN_ALREADY = (Nothing, Buried)
+DUE_AGAIN, COMPLETED = (RetryAfter, SnoozeFor, Defer), (Complete, Nothing)
 REFUSALS_IN_A_ROW = 3  # with nothing written in between, it is the server that refuses, not a row
 
 
@@ -143,14 +144,13 @@ class Finisher(Writer[Ending, set[int]]):
         """The outcomes that may be written. The others are lost: their jobs were claimed under an earlier registration, or this one is
         no longer trusted."""
         registration = self._registrations.current
-        holder = registration.holder if registration.trusted else None
-        lost = [ended for ended in group if ended.job.holder != holder]
-        for ended in lost:
-            self.lost(ended.job)
-        if not lost:
-            return group
-        self._forget(lost)
-        return [ended for ended in group if ended.job.holder == holder]
+        ready = [ended for ended in group if registration.covers(ended.job)] if registration.trusted else []
+        if len(ready) < len(group):
+            lost = [ended for ended in group if ended not in ready]
+            for ended in lost:
+                self.lost(ended.job)
+            self._forget(lost)
+        return ready
 
     async def _reach(self) -> None:
         await self._jobs.reach()
@@ -227,9 +227,9 @@ class Finisher(Writer[Ending, set[int]]):
         wants_completed = self.events.wants(JobCompleted)
         for ended in written:
             move = ended.move
-            if isinstance(move, RetryAfter | SnoozeFor | Defer):
+            if isinstance(move, DUE_AGAIN):
                 self._hints.look_after(move.delay)
-            if wants_completed or not isinstance(move, Complete | Nothing):
+            if wants_completed or not isinstance(move, COMPLETED):
                 self.events.emit(_event(ended.job, move, ended.duration))
         if freed := {ended.job.lane for ended in written if ended.job.lane != ended.job.queue}:
             self._hints.free(freed)
@@ -263,8 +263,8 @@ def _event(job: ClaimedJob, move: Move, duration: float) -> Event:
 
 def _size(move: Move) -> int:
     match move:
-        case Complete(result):
-            return len(result) if result is not None else 0
+        case Complete():
+            return len(move.result) if move.result is not None else 0
         case RetryAfter(failure=failure):
             return len(failure.message) + len(failure.traceback)
         case Bury(failures=failures) | Defer(failures=failures):

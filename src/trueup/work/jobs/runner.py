@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Coroutine
 from contextvars import Context as Variables
 from contextvars import copy_context
 from functools import partial
@@ -29,6 +30,7 @@ from trueup.jobs.failure import describe, taken_frames, type_name
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.middleware import Middlewares
 from trueup.jobs.outcome import (
+    NOTHING_RETURNED,
     AskedToStop,
     Finished,
     Interrupted,
@@ -254,17 +256,19 @@ class Runner:
         exhausting = Exhausting.of(job)
         return None if exhausting is None else Over(exhausting.reason)
 
-    async def _call(self, run: RunningJob, definition: Job[Any, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def _call(
+        self, run: RunningJob, definition: Job[Any, Any], args: list[Any], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, Any]:
         if definition.executor is not None:
-            return await self.caller.call_elsewhere(definition, args, kwargs, run.must_end, run.job)
+            return self.caller.call_elsewhere(definition, args, kwargs, run.must_end, run.job)
         function = partial(definition.function, *args, **kwargs)
-        return await self.caller.call(
+        return self.caller.call(
             function, is_async=definition.is_async, timeout=definition.timeout, patient=run.must_end, about=run.job
         )
 
     def _returned(self, job: ClaimedJob, result: Any) -> Outcome:
         if result is None:
-            return Returned()
+            return NOTHING_RETURNED
         try:
             return Returned(encode_result(result, self._access.result_limit))
         except InvalidArguments as error:
@@ -292,4 +296,9 @@ def _current_task() -> asyncio.Task[Any]:
 
 def _changed(clean: Variables) -> bool:
     now = copy_context()
-    return len(now) != len(clean) or any(clean.get(variable, _changed) is not value for variable, value in now.items())
+    if len(now) != len(clean):
+        return True
+    for variable, value in now.items():  # noqa: SIM110 - a generator takes longer than what it looks at
+        if clean.get(variable, _changed) is not value:
+            return True
+    return False

@@ -61,7 +61,7 @@ class LeasedAccess:
     def check(self, job: ClaimedJob) -> None:
         """Raise LostClaim unless the lease this job was claimed under is still trusted."""
         registration = self._registrations.current
-        if registration.holder != job.holder or not registration.trusted:
+        if not (registration.covers(job) and registration.trusted):
             raise lost(job)
 
 
