@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from trueup.store.db.message import Fetched, array, numbers
 from trueup.store.db.repository import Repository
 
 MAX_CLAIM_BYTES = 64 * 1024 * 1024  # of arguments in one claim
+BY_RANK = attrgetter("rank", "id")
 
 
 class Claim(list[ClaimedJob]):
@@ -82,7 +84,9 @@ class Jobs(Repository):
             bytes=max_bytes,
             only=None if only is None else numbers(only),
         )
-        return Claim((ClaimedJob(holder, *row[:-1]) for row in rows), more=bool(rows and rows[0][-1]))
+        found = rows[0][-1] if rows else 0
+        jobs = sorted((ClaimedJob(holder, *row[:-1]) for row in rows), key=BY_RANK)
+        return Claim(jobs, more=bool(rows) and (found >= most or len(rows) < found))
 
     async def held_terms(self, holder: UUID) -> list[tuple[int, int]]:
         """(id, term) of what this holder has claimed and not finished, as the database knows it."""

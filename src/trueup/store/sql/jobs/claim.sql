@@ -8,7 +8,8 @@
 -- share-locked, so that a rescue of this worker and a claim by it cannot miss each other.
 -- Nothing is claimed from a paused queue, and no job of a paused kind.
 -- `only`: of these jobs, after another has made the statement fail.
--- The last column says whether there may be more.
+-- Rows come back in no order, and from the update itself: to pass them on through a CTE and to sort them takes the server an eighth
+-- more time. The last column is the number of jobs found, of which those beyond the bytes are left.
 with recursive me as materialized (
   select holder from {schema}.workers
    where holder = %(holder)s and rescued_at is null and lease_until > {now}
@@ -46,14 +47,10 @@ with recursive me as materialized (
 ), ready as materialized (
   select slot, count(*) over () as found, sum(bytes) over (order by rank, id) - bytes as bytes_before
     from (select * from first union all select * from others) as locked
-), claimed as (
-  update {schema}.jobs
-     set state = 'running', holder = %(holder)s, attempt = attempt + 1,
-         term = greatest(term + 1, (select {schema}.term_floor())), claimed_at = {now}
-   where ctid = any(array(select slot from ready where bytes_before < %(bytes)s))
-  returning *
 )
-select id, kind, queue, lane, key, args::text, attempt, max_attempts, crashes, term, run_at, enqueued_at, claimed_at, rank, schedule, due_at,
-       cancel_requested_at is not null, exhausting::text, meta::text,
-       (select found >= %(most)s from ready limit 1) or (select count(*) from claimed) < (select found from ready limit 1)
-  from claimed order by rank, id;
+update {schema}.jobs
+   set state = 'running', holder = %(holder)s, attempt = attempt + 1,
+       term = greatest(term + 1, (select {schema}.term_floor())), claimed_at = {now}
+ where ctid = any(array(select slot from ready where bytes_before < %(bytes)s))
+returning id, kind, queue, lane, key, args::text, attempt, max_attempts, crashes, term, run_at, enqueued_at, claimed_at, rank, schedule, due_at,
+          cancel_requested_at is not null, exhausting::text, meta::text, (select found from ready limit 1);
