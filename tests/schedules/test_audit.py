@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from trueup.schedules import Cron, Every
-from trueup.schedules.audit import Findings, LedgerRow, Span, expected, reigns
+from trueup.schedules.audit import Findings, LedgerRow, TickSpan, expected, reigns
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(days=1)
@@ -50,7 +50,7 @@ def test_a_tick_that_is_fired_or_skipped_is_accounted_for() -> None:
 
 def test_ticks_in_a_row_without_a_verdict_are_one_gap() -> None:
     found = compared([hours(n) for n in range(1, 7)], [fired(hours(1)), fired(hours(4))])
-    assert found.gaps == [Span(hours(2), hours(3), 2), Span(hours(5), hours(6), 2)]
+    assert found.gaps == [TickSpan(hours(2), hours(3), 2), TickSpan(hours(5), hours(6), 2)]
     assert not found.clean
 
 
@@ -58,13 +58,13 @@ def test_a_gap_that_goes_on_in_the_next_stretch_stays_one() -> None:
     findings = Findings("x")
     findings.compare([hours(1), hours(2)], [fired(hours(1))], NOON, hours(24), hours(24))
     findings.compare([hours(3), hours(4)], [fired(hours(4))], hours(2), hours(24), hours(24))
-    assert findings.gaps == [Span(hours(2), hours(3), 2)]
+    assert findings.gaps == [TickSpan(hours(2), hours(3), 2)]
 
 
 def test_ticks_beyond_the_watermark_are_overdue_and_only_after_a_while() -> None:
     ticks = [hours(1), hours(2), hours(3)]
     found = compared(ticks, [fired(hours(1))], watermark=hours(1), now=hours(3) + timedelta(seconds=60))
-    assert (found.gaps, found.overdue) == ([], [Span(hours(2), hours(2), 1)])
+    assert (found.gaps, found.overdue) == ([], [TickSpan(hours(2), hours(2), 1)])
 
 
 def test_a_range_that_began_before_reaches_in_and_is_not_counted() -> None:

@@ -17,7 +17,7 @@ from trueup.cli.session import Session
 
 if TYPE_CHECKING:
     from trueup.operate.audit import Audit
-    from trueup.schedules.audit import Findings, Span
+    from trueup.schedules.audit import Findings, TickSpan
 
 MAX_LISTED = 20  # of each kind and schedule, for people
 
@@ -96,11 +96,11 @@ def _few(lines: Iterable[str]) -> Iterator[str]:
         yield line
 
 
-def _ticks(spans: Sequence[Span]) -> int:
+def _ticks(spans: Sequence[TickSpan]) -> int:
     return sum(span.count for span in spans)
 
 
-def _span(span: Span) -> str:
+def _span(span: TickSpan) -> str:
     if span.count == 1:
         return _moment(span.first)
     return f"{_moment(span.first)} to {_moment(span.last)}, {span.count:,} ticks"

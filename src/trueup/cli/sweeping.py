@@ -38,7 +38,7 @@ LISTED = 20
 T = TypeVar("T")
 
 
-class Interrupted(Exception):
+class SweepInterrupted(Exception):
     """A signal from a person or a supervisor stopped it."""
 
 
@@ -89,7 +89,7 @@ def _run(session: Session, name: str, limit: int | None, shadow: bool, force: bo
         _say_not_undone()
     try:
         ended = session.run(work)
-    except Interrupted:
+    except SweepInterrupted:
         if session.json:
             output.write_json({"reconciler": name, "ending": "interrupted", "done": done})
         else:
@@ -113,7 +113,7 @@ def _say_not_undone() -> None:
 
 
 async def _until_signalled(work: Awaitable[T]) -> T:
-    """The first two signals cancel the work, which then ends in order; raises Interrupted after that."""
+    """The first two signals cancel the work, which then ends in order; raises SweepInterrupted after that."""
     loop, seen = asyncio.get_running_loop(), 0
     task = asyncio.ensure_future(work)
 
@@ -132,7 +132,7 @@ async def _until_signalled(work: Awaitable[T]) -> T:
         return await task
     except asyncio.CancelledError:
         if seen:
-            raise Interrupted from None
+            raise SweepInterrupted from None
         raise
     finally:
         for number in SIGNALS:

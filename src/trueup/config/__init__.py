@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from trueup.config.kinds import CHECKS, Kind, redis_urls
 from trueup.config.load import NOT_SETTINGS, load_settings
-from trueup.config.settings import DEFAULT, PREFIX, SETTINGS, Described, Setting, Settings, describe, setting
+from trueup.config.settings import DEFAULT, PREFIX, SETTINGS, Setting, Settings, ShownSetting, describe, setting
 
 __all__ = [
     "CHECKS",
@@ -17,10 +17,10 @@ __all__ = [
     "NOT_SETTINGS",
     "PREFIX",
     "SETTINGS",
-    "Described",
     "Kind",
     "Setting",
     "Settings",
+    "ShownSetting",
     "describe",
     "load_settings",
     "redis_urls",

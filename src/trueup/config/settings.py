@@ -213,7 +213,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
 )
 
 
-class Described(NamedTuple):
+class ShownSetting(NamedTuple):
     """A setting as it is now. `source` says where the value was found, `value` is None when nothing is set."""
 
     name: str
@@ -222,12 +222,12 @@ class Described(NamedTuple):
     variable: str
 
 
-def describe(settings: Settings) -> list[Described]:
+def describe(settings: Settings) -> list[ShownSetting]:
     """Every setting with its value as text (passwords masked) and where it came from, in the order of the table."""
 
-    def row(setting: Setting) -> Described:
+    def row(setting: Setting) -> ShownSetting:
         value = getattr(settings, setting.name)
         shown = None if value is None else setting.kind.show(value)
-        return Described(setting.name, shown, settings.sources.get(setting.name, DEFAULT), setting.variable)
+        return ShownSetting(setting.name, shown, settings.sources.get(setting.name, DEFAULT), setting.variable)
 
     return [row(setting) for setting in SETTINGS.values()]

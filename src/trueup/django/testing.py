@@ -32,7 +32,7 @@ from trueup.jobs.definition import Job
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.outcome import Discard, Outcome, Raised, Returned, Snooze
 from trueup.jobs.payload import encode_result
-from trueup.leases.lost import Lost
+from trueup.leases.lost import LostSignal
 from trueup.store.db.blocking import BlockingDatabase, finish
 from trueup.store.db.load import Statements
 from trueup.store.db.message import Fetched
@@ -201,7 +201,7 @@ class Runner:
     def _call(self, definition: Job[..., Any], job: ClaimedJob) -> Any:
         args, kwargs = definition.arguments.load(job.args)
         if definition.arguments.context is not None:
-            kwargs[definition.arguments.context] = Context(job, Lost(), self)
+            kwargs[definition.arguments.context] = Context(job, LostSignal(), self)
         if definition.arguments.tick is not None:
             kwargs[definition.arguments.tick] = tick_of(job)
         call = async_to_sync(definition.function) if definition.is_async else definition.function

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trueup.errors import ConfigError
 from trueup.jobs.job import ClaimedJob
-from trueup.leases.lost import Lost
+from trueup.leases.lost import LostSignal
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
@@ -44,7 +44,7 @@ class Context:
 
     __slots__ = ("_access", "finished", "job", "lost", "uncertain", "undone_by")
 
-    def __init__(self, job: ClaimedJob, lost: Lost, access: JobAccess) -> None:
+    def __init__(self, job: ClaimedJob, lost: LostSignal, access: JobAccess) -> None:
         self.job = job
         self.lost = lost
         self.finished = False  # transaction() has committed the job as done

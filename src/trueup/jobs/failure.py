@@ -99,7 +99,7 @@ def _first_of(group: BaseExceptionGroup[Any], known: dict[int, BaseException]) -
     return few
 
 
-class Claim(Protocol):
+class ClaimedWork(Protocol):
     """The claim that an attempt was made under: a claimed job or row."""
 
     @property
@@ -126,7 +126,7 @@ class Failure:
         frames = from_the_handler(error.__traceback__)
         return cls(attempt, type_name(error), describe(error), traceback_text(error, frames), error, frames)
 
-    def to_json(self, claim: Claim | None = None) -> str:
+    def to_json(self, claim: ClaimedWork | None = None) -> str:
         """As it is kept: the failure, the process and the claim that it happened under. For people; it decides nothing."""
         record = {
             "attempt": self.attempt,

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 
-class Lost:
+class LostSignal:
     """Set once when the lease is gone. Works from coroutines (`await ctx.lost.wait()`) and threads (`ctx.lost.wait_sync(1)`)."""
 
     def __init__(self) -> None:

@@ -129,7 +129,7 @@ def _clock(skew: float) -> Iterator[Finding]:
         )
 
 
-def _server(server: facts.Server, limits: Limits) -> Iterator[Finding]:
+def _server(server: facts.ServerFacts, limits: Limits) -> Iterator[Finding]:
     if server.standby:
         yield Finding(
             "standby",
@@ -204,7 +204,7 @@ def _slots(slots: Sequence[facts.Slot]) -> Iterator[Finding]:
         )
 
 
-def _privileges(server: facts.Server, tables: Sequence[facts.OurTable], schema: str) -> Iterator[Finding]:
+def _privileges(server: facts.ServerFacts, tables: Sequence[facts.OurTable], schema: str) -> Iterator[Finding]:
     lacking = [each for each in tables if each.missing]
     if lacking:
         shown = ", ".join(f"{each.name} ({', '.join(each.missing)})" for each in lacking[:5])

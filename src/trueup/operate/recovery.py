@@ -21,7 +21,7 @@ from trueup.schedules.audit import Findings
 from trueup.schedules.misfire import Reason
 from trueup.schedules.policy import SchedulePolicy
 from trueup.store.db.own_connection import Record
-from trueup.store.recovery import Known, RecoveryViews, Swept, Unfinished, Verdicts, Waiting
+from trueup.store.recovery import Known, OverdueJobs, RecoveryViews, Swept, Unfinished, Verdicts
 from trueup.store.store import Store
 from trueup.store.workers import Downtime
 
@@ -118,7 +118,7 @@ class Recovery:
     down_since: datetime | None  # no worker is alive now: the last sign of life of any
     schedules: tuple[ScheduleRecovery, ...]
     reconcilers: tuple[ReconcilerRecovery, ...]
-    overdue: tuple[Waiting, ...]  # jobs that no worker has claimed in time
+    overdue: tuple[OverdueJobs, ...]  # jobs that no worker has claimed in time
     ever_alive: bool = True  # False: no worker has run on this database yet
 
     @property

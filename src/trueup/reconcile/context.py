@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from trueup.jobs.context import Context, JobTransaction
-from trueup.leases.lost import Lost
+from trueup.leases.lost import LostSignal
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.outcome import NOTHING, Delete, Outcome, Stay, To
 
@@ -23,7 +23,7 @@ class RowContext(Context):
 
     __slots__ = ("_rows", "row")
 
-    def __init__(self, row: ClaimedRow, lost: Lost, access: RowAccess) -> None:
+    def __init__(self, row: ClaimedRow, lost: LostSignal, access: RowAccess) -> None:
         super().__init__(row, lost, access)  # type: ignore[arg-type]  # it has what Context asks of a job
         self.row = row
         self._rows = access

@@ -17,7 +17,7 @@ from trueup.reconcile.handler import RowHandler
 from trueup.reconcile.outcome import Delete, Outcome, Stay, To
 from trueup.reconcile.selection import Selection
 
-Claim = Literal["lease", "row_lock"]
+ClaimMode = Literal["lease", "row_lock"]
 Mode = Literal["live", "shadow"]
 AfterFailure = To | Stay | Callable[[Any, Failed], To | Stay | None]
 PauseOn = Literal["same", "any"]
@@ -45,7 +45,7 @@ class ReconcileOptions(TypedDict, total=False):
     every: Duration | None
     batch: int
     concurrency: int
-    claim: Claim
+    claim: ClaimMode
     lease_for: Duration
     retry: Retry | None
     failed: AfterFailure | None
@@ -71,7 +71,7 @@ class Reconciler:
     every: timedelta
     batch: int
     concurrency: int
-    claim: Claim
+    claim: ClaimMode
     lease_for: timedelta
     retry: Retry
     failed: AfterFailure | None
@@ -96,7 +96,7 @@ class Reconciler:
         every, on_demand = interval(who, options.get("every", "1m"))
         revisit = options.get("revisit")
         deadline = options.get("deadline")
-        claim = _one_of(who, "claim", options.get("claim", "lease"), get_args(Claim))
+        claim = _one_of(who, "claim", options.get("claim", "lease"), get_args(ClaimMode))
         mode = _one_of(who, "mode", options.get("mode", "live"), get_args(Mode))
         lease_for = positive(who, "lease_for", options.get("lease_for", "30s"))
         if lease_for < MIN_LEASE:

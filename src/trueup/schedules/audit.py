@@ -47,7 +47,7 @@ class LedgerRow:
 
 
 @dataclass(slots=True)
-class Span:
+class TickSpan:
     """A number of consecutive expected ticks."""
 
     first: datetime
@@ -73,13 +73,13 @@ class Findings:
     expected: int = 0
     fired: int = 0
     skipped: int = 0
-    gaps: list[Span] = field(default_factory=list)
-    overdue: list[Span] = field(default_factory=list)
+    gaps: list[TickSpan] = field(default_factory=list)
+    overdue: list[TickSpan] = field(default_factory=list)
     unexpected: list[datetime] = field(default_factory=list)
     astray: list[Astray] = field(default_factory=list)
     unreadable: str | None = None  # why it could not be judged
     missing: str | None = None  # why it does not fire, although code declares it
-    _open: Span | None = field(default=None, repr=False)
+    _open: TickSpan | None = field(default=None, repr=False)
 
     @property
     def clean(self) -> bool:
@@ -111,12 +111,12 @@ class Findings:
             if row.due_at not in wanted and not row.by_people:
                 self.unexpected.append(row.due_at)
 
-    def _add(self, spans: list[Span], tick: datetime) -> None:
+    def _add(self, spans: list[TickSpan], tick: datetime) -> None:
         if self._open is not None and spans and spans[-1] is self._open:
             self._open.last = tick
             self._open.count += 1
         else:
-            self._open = Span(tick, tick)
+            self._open = TickSpan(tick, tick)
             spans.append(self._open)
 
 

@@ -13,7 +13,7 @@ from trueup.store.db.repository import Repository
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerFacts:
     pid: int  # of the server process; a pooler gives its clients another number
     now: datetime
     standby: bool
@@ -51,12 +51,12 @@ class OurTable:
 
 
 class Doctor(Repository):
-    async def server(self) -> tuple[Server, bool]:
+    async def server(self) -> tuple[ServerFacts, bool]:
         """The server, and whether a pooler is in between."""
         async with self._database.transaction() as connection:
             cursor = await connection.execute(self._statements["doctor/server"], {"schema": self._statements.schema})
             row: Any = await cursor.fetchone()
-            server = Server(*row)
+            server = ServerFacts(*row)
             return server, server.pid != connection.info.backend_pid
 
     async def transactions(self, idle: float, busy: float) -> list[OpenTransaction]:

@@ -14,7 +14,7 @@ MAX_ARGUMENTS = 1_000  # bytes, as they are stored
 
 
 @dataclass(slots=True)
-class Span:
+class JobSpan:
     """Jobs in one span of time. `waited_s` is from when one was due until it was started."""
 
     begins_at: datetime
@@ -45,10 +45,10 @@ class SweptSpan:
 
 
 class Flow(Repository):
-    async def jobs(self, now: datetime, within: timedelta, step: timedelta) -> list[Span]:
+    async def jobs(self, now: datetime, within: timedelta, step: timedelta) -> list[JobSpan]:
         """Every span of the time until now, oldest first, empty ones included. The last one has only begun."""
         begins = _begins(now, within, step)
-        spans = {at: Span(at) for at in begins}
+        spans = {at: JobSpan(at) for at in begins}
         params = {"since": begins[0], "step": step.total_seconds()}
         found = await self._fetch("views/jobs_by_time", **params)
         for ended_in, enqueued_in, number, done, dead, cancelled, waited_s in found:

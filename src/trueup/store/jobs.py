@@ -22,7 +22,7 @@ MAX_CLAIM_BYTES = 64 * 1024 * 1024  # of arguments in one claim
 BY_RANK = attrgetter("rank", "id")
 
 
-class Claim(list[ClaimedJob]):
+class ClaimedJobs(list[ClaimedJob]):
     """Claimed jobs, best rank first; `more`: there may be more of them."""
 
     def __init__(self, jobs: Iterable[ClaimedJob] = (), *, more: bool = False) -> None:
@@ -70,7 +70,7 @@ class Jobs(Repository):
         kinds: Sequence[str],
         max_bytes: int = MAX_CLAIM_BYTES,
         only: Sequence[int] | None = None,
-    ) -> Claim:
+    ) -> ClaimedJobs:
         """queued -> running, up to `most`, best rank first; `only` of these, if any are named. Empty also when the lease is gone.
 
         Ends after the job whose arguments exceed `max_bytes` together with those before it, so one is always claimed.
@@ -86,7 +86,7 @@ class Jobs(Repository):
         )
         found = rows[0][-1] if rows else 0
         jobs = sorted((ClaimedJob(holder, *row[:-1]) for row in rows), key=BY_RANK)
-        return Claim(jobs, more=bool(rows) and (found >= most or len(rows) < found))
+        return ClaimedJobs(jobs, more=bool(rows) and (found >= most or len(rows) < found))
 
     async def held_terms(self, holder: UUID) -> list[tuple[int, int]]:
         """(id, term) of what this holder has claimed and not finished, as the database knows it."""

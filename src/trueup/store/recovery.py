@@ -61,7 +61,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class OverdueJobs:
     """Overdue jobs that no worker has claimed. Runs of schedules are not among them."""
 
     queue: str
@@ -100,8 +100,8 @@ class RecoveryViews(Repository):
     async def known(self) -> list[Known]:
         return [Known(*row) for row in await self._fetch("recovery/reconcilers")]
 
-    async def waiting(self) -> list[Waiting]:
-        return [Waiting(*row) for row in await self._fetch("recovery/waiting", grace=GRACE.total_seconds())]
+    async def waiting(self) -> list[OverdueJobs]:
+        return [OverdueJobs(*row) for row in await self._fetch("recovery/waiting", grace=GRACE.total_seconds())]
 
 
 def _graces(graces: Mapping[str, timedelta]) -> dict[str, Any]:

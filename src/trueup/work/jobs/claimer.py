@@ -25,7 +25,7 @@ from trueup.events import Events, JobsClaimed
 from trueup.jobs.definition import Job
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.registry import Registry
-from trueup.store.jobs import MAX_CLAIM_BYTES, Claim, Jobs
+from trueup.store.jobs import MAX_CLAIM_BYTES, ClaimedJobs, Jobs
 from trueup.store.lanes import LaneClaim, Lanes
 from trueup.work.jobs.finisher import Finisher
 from trueup.work.jobs.hand import Hand
@@ -255,7 +255,7 @@ class Claimer(Service):
         kinds = [kind for kind in self._kinds if kind not in full] if full else list(self._kinds)
         left, more = most, False
 
-        async def claim(only: Sequence[int] | None) -> Claim | None:
+        async def claim(only: Sequence[int] | None) -> ClaimedJobs | None:
             if left <= 0:
                 return None
             return await self._jobs.claim(registration.holder, queue, left, kinds, self._bytes(), only)

@@ -16,11 +16,11 @@ from typing import Literal
 from trueup.clock import elapsed
 from trueup.durations import Rate
 from trueup.jobs.job import ClaimedJob
-from trueup.leases.lost import Lost
+from trueup.leases.lost import LostSignal
 from trueup.work.jobs.pacing import Paced
 
 CancelReason = Literal["stop", "shutdown", "lost"]
-# Jobs that were in this many crashes run one at a time, to tell a job that kills its process from the jobs that it took with it.
+# Jobs that were in this many crashes run one at a time, so that one of them cannot keep taking the others down with its process.
 CRASHES_TO_ISOLATE = 2
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024  # of arguments; while more than that waits, nothing is claimed
@@ -35,7 +35,7 @@ class RunningJob:
     job: ClaimedJob
     task: asyncio.Task[None]
     started: float
-    lost: Lost | None = None
+    lost: LostSignal | None = None
     cancelled: CancelReason | None = None
     uncertain: bool = False  # its finishing transaction broke at the commit
 

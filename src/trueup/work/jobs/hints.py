@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 
-class Taken(NamedTuple):
+class TakenHints(NamedTuple):
     look: bool  # whether to look at all lanes
     heard: set[str]  # lanes that have work
     freed: set[str]  # lanes of which jobs have ended here
@@ -56,7 +56,7 @@ class Hints:
         if self.waiting:
             self.changed.set()
 
-    def take(self) -> Taken:
-        taken = Taken(self._look, self._heard, self._freed)
+    def take(self) -> TakenHints:
+        taken = TakenHints(self._look, self._heard, self._freed)
         self._look, self._heard, self._freed = False, set(), set()
         return taken

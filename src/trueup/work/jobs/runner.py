@@ -45,7 +45,7 @@ from trueup.jobs.outcome import (
 from trueup.jobs.payload import encode_result
 from trueup.jobs.registry import Registry
 from trueup.jobs.tick import Tick
-from trueup.leases.lost import Lost
+from trueup.leases.lost import LostSignal
 from trueup.work.calling import Caller, is_own_ending
 from trueup.work.jobs.exhausting import Exhauster
 from trueup.work.jobs.finisher import Finisher
@@ -220,7 +220,7 @@ class Runner:
                 return Misplaced(definition.controls.lane(job.kind, job.queue), stored_key(definition, job))
             args, kwargs = definition.arguments.load(job.args)
             if definition.arguments.context is not None:
-                run.lost = Lost()
+                run.lost = LostSignal()
                 context = Context(job, run.lost, self._access)
                 kwargs[definition.arguments.context] = context
             if definition.arguments.tick is not None:

@@ -24,7 +24,7 @@ from trueup.clock import elapsed
 from trueup.errors import DatabaseUnavailable, LostLease, NotAcquired
 from trueup.events import Events, LeaseAcquired, LeaseLost, LeaseNotReleased
 from trueup.leases.backend import LeaseBackend
-from trueup.leases.lost import Lost
+from trueup.leases.lost import LostSignal
 from trueup.leases.trust import Trust
 from trueup.store.db.connect import RETRYABLE
 from trueup.store.db.reasons import advised
@@ -57,7 +57,7 @@ class Lease:
         self.name = request.name
         self.holder = holder
         self.term = term
-        self.lost = Lost()
+        self.lost = LostSignal()
         self._fence_name = fence_name
         self._terms = terms
         self._trust = trust

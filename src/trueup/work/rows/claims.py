@@ -25,7 +25,7 @@ from trueup.work.rows.sweep import Walk
 from trueup.work.writing import REPEAT_PAUSE, ConnectionEnded, parts, to_repeat
 
 MAX_ROUNDS = 20  # searches for rows that raise, per claim; each takes a second at most
-Claim = Callable[[bool], Awaitable[Batch]]  # with marks, or without
+ClaimBatch = Callable[[bool], Awaitable[Batch]]  # with marks, or without
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Claims:
         self._repeats = 0  # claims in a row that the server has asked to repeat
         self._breaks = 0  # claims without an answer since the last search for a culprit
 
-    async def claim(self, claim: Claim, walk: Walk, counts: Counts, rounds: int = MAX_ROUNDS) -> Claimed:
+    async def claim(self, claim: ClaimBatch, walk: Walk, counts: Counts, rounds: int = MAX_ROUNDS) -> Claimed:
         """Raises what is not about a single row, and ConfigError when the table has changed and cannot be worked on any more.
 
         `walk`: how far the sweep has come. Rows that cannot even be claimed are counted here.
@@ -87,7 +87,7 @@ class Claims:
         self._repeats += 1
         return self._repeats < MAX_REPEATS
 
-    async def _one_is_refused(self, claim: Claim) -> Claimed | None:
+    async def _one_is_refused(self, claim: ClaimBatch) -> Claimed | None:
         """Claim without marks, then mark the rows in halves to find the culprit. None: claims without marks are refused, too."""
         try:
             batch = await claim(False)

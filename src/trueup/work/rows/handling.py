@@ -18,7 +18,7 @@ from trueup import faults
 from trueup.clock import elapsed
 from trueup.errors import ConfigError, DatabaseUnavailable, LostClaim
 from trueup.jobs.context import JobTransaction
-from trueup.leases.lost import Lost
+from trueup.leases.lost import LostSignal
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.context import RowContext
 from trueup.reconcile.decide import decide
@@ -154,7 +154,7 @@ class Handling:
         handler, timeout = self._reconciler.handler, self._reconciler.timeout
         context: RowContext | None = None
         if handler.context is not None:
-            held.lost = Lost()
+            held.lost = LostSignal()
             context = RowContext(held.row, held.lost, _Port(self, held, handled))
         held.started = elapsed()
         held.until = held.started + timeout.total_seconds()

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from psycopg import AsyncConnection
 
-from trueup.leases.lost import Lost
+from trueup.leases.lost import LostSignal
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.outcome import Outcome
 from trueup.store.db.message import Answers
@@ -42,7 +42,7 @@ class RowInHand:
     task: asyncio.Task[None] | None = None
     started: float | None = None  # when its handler began
     until: float | None = None  # when its handler's time is up
-    lost: Lost | None = None
+    lost: LostSignal | None = None
     cancelled: Reason | None = None
     keep: bool = True
     written: Outcome | None = None  # the outcome that the handler has committed in its own transaction

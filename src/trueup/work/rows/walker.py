@@ -16,7 +16,7 @@ from trueup.store.rows.batch import Batch, DuePosition, Position
 from trueup.store.rows.reconcilers import Gate
 from trueup.store.rows.rows import Rows
 from trueup.work.registration import Holder
-from trueup.work.rows.claims import Claim, Claimed, Claims
+from trueup.work.rows.claims import ClaimBatch, Claimed, Claims
 from trueup.work.rows.ending import Ending
 from trueup.work.rows.evaluation import forget
 from trueup.work.rows.finisher import RowFinisher
@@ -123,7 +123,7 @@ class Walker:
         )
         return claimed.batch
 
-    async def _claim(self, sweep: Sweep, walk: Walk, claim: Claim) -> Claimed:
+    async def _claim(self, sweep: Sweep, walk: Walk, claim: ClaimBatch) -> Claimed:
         faults.hit("before_row_claim")
         begun, sent = elapsed(), self._rows.clock.elapsed()
         claimed = await self._claims.claim(claim, walk, sweep.counts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from trueup.store.flow import Span
+from trueup.store.flow import JobSpan
 from trueup.web.dashboard import charts
 from trueup.web.dashboard.formats import count, length, rate, short
 from trueup.web.dashboard.pages.queues import most_urgent
@@ -60,7 +60,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
     }
 
 
-async def flow(visit: Visit, window: str) -> tuple[list[Span], int]:
+async def flow(visit: Visit, window: str) -> tuple[list[JobSpan], int]:
     """The spans of this window, and how many jobs are live now."""
     within, step = WINDOWS[window]
     source = visit.source
@@ -69,7 +69,7 @@ async def flow(visit: Visit, window: str) -> tuple[list[Span], int]:
     return spans, sum(each["queued"] + each["running"] for each in queues)
 
 
-def backlog(live: int, spans: list[Span]) -> list[float]:
+def backlog(live: int, spans: list[JobSpan]) -> list[float]:
     """How many jobs were live at the end of each span: from how many are now, back over what came and went."""
     levels: list[float] = []
     for span in reversed(spans):
@@ -88,7 +88,7 @@ class Tile:
 
 
 def _tiles(
-    visit: Visit, spans: list[Span], queues: list[Any], workers: list[Any], planning: Any, step: timedelta
+    visit: Visit, spans: list[JobSpan], queues: list[Any], workers: list[Any], planning: Any, step: timedelta
 ) -> list[Tile]:
     recent = spans[-max(1, LATELY // step) - 1 :]  # the last one has only begun
     seconds = (visit.now - recent[0].begins_at).total_seconds()
