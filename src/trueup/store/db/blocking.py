@@ -51,10 +51,12 @@ class BlockingDatabase:
     async def begin(self) -> AsyncIterator[BlockingDatabase]:
         """One transaction that everything on what is yielded is part of."""
         with self._pool.transaction() as connection:
-            yield _Begun(connection)
+            yield BegunBlocking(connection)
 
 
-class _Begun(BlockingDatabase):
+class BegunBlocking(BlockingDatabase):
+    """One connection in a transaction, for callers without an event loop; the counterpart of `pool.Begun`."""
+
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
 

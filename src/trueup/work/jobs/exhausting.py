@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -33,15 +34,14 @@ from trueup.jobs.decide import (
 )
 from trueup.jobs.definition import Job
 from trueup.jobs.exhausted import TIMEOUT, Exhausted
-from trueup.jobs.failure import MAX_ERRORS, describe, type_name
+from trueup.jobs.failure import describe, type_name
 from trueup.jobs.job import ClaimedJob, Draft
+from trueup.store.db.blocking import BegunBlocking, finish
 from trueup.store.db.connect import RETRYABLE, limit
 from trueup.store.db.lent import Lent
-from trueup.store.db.message import Fetched
-from trueup.store.db.own_connection import fetch
-from trueup.store.db.pool import fetch_sync
+from trueup.store.db.pool import Begun
 from trueup.store.db.repeating import repeated
-from trueup.store.jobs import errors_json
+from trueup.store.db.repository import Database
 from trueup.work.calling import Caller, is_own_ending, within
 from trueup.work.jobs.hand import RunningJob
 from trueup.work.jobs.transactions import LeasedAccess, lost
@@ -99,7 +99,7 @@ class Exhauster:
                 await tx.execute(LIMIT)
                 lent = Lent("exhausted=")
                 await lent.begin(tx, TIMEOUT)
-                _mine(run.job, await fetch(tx, *self._bury(run.job, bury)))
+                _mine(run.job, await self._bury(Begun(tx), run.job, bury))
                 drafts = await definition.exhausted(self._given(tx, run.job, definition, bury))
                 await lent.check(tx)
                 for draft in _drafts(drafts):
@@ -126,7 +126,7 @@ class Exhauster:
                 tx.execute(LIMIT)
                 lent = Lent("exhausted=")
                 lent.begin_sync(tx, TIMEOUT)
-                _mine(run.job, fetch_sync(tx, *self._bury(run.job, bury)))
+                _mine(run.job, finish(self._bury(BegunBlocking(tx), run.job, bury)))
                 drafts = definition.exhausted(self._given(tx, run.job, definition, bury))
                 lent.check_sync(tx)
                 for draft in _drafts(drafts):
@@ -145,24 +145,16 @@ class Exhauster:
         known = exhausting_of(job, bury)
         return Exhausted(tx, job, known.reason, known.type, known.message, definition.arguments)
 
-    def _bury(self, job: ClaimedJob, bury: Bury) -> tuple[bytes, dict[str, Any]]:
-        return self._store.statements["jobs/bury"], {
-            "now": self._store.clock.now(),
-            "holder": job.holder,
-            "ids": [job.id],
-            "terms": [job.term],
-            "reasons": [bury.reason],
-            "errors": [errors_json(bury.failures, job)],
-            "most_errors": MAX_ERRORS,
-        }
+    def _bury(self, database: Database, job: ClaimedJob, bury: Bury) -> Coroutine[Any, Any, set[int]]:
+        return self._store.jobs.on(database).bury(job.holder, [job], [bury.reason], [bury.failures])
 
     def _about_to_commit(self, job: ClaimedJob) -> None:
         self._access.check(job)
         faults.hit("in_exhausted")
 
 
-def _mine(job: ClaimedJob, rows: Fetched) -> None:
-    if not rows:
+def _mine(job: ClaimedJob, buried: set[int]) -> None:
+    if not buried:
         raise lost(job)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -17,11 +17,11 @@ from trueup.jobs.context import Context, JobTransaction
 from trueup.jobs.failure import clean
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.payload import encode_result
+from trueup.store.db.blocking import BegunBlocking, finish
 from trueup.store.db.connect import RETRYABLE, is_no_fault
 from trueup.store.db.lent import Lent
-from trueup.store.db.message import Fetched
-from trueup.store.db.own_connection import fetch
-from trueup.store.db.pool import fetch_sync
+from trueup.store.db.pool import Begun
+from trueup.store.db.repository import Database
 from trueup.store.store import Store
 from trueup.work.registration import Registrations
 
@@ -44,15 +44,8 @@ class LeasedAccess:
 
     def progress_sync(self, job: ClaimedJob, percent: float, note: str | None) -> None:
         self.check(job)
-        params = {
-            "id": job.id,
-            "term": job.term,
-            "holder": job.holder,
-            "percent": _percent(percent),
-            "note": _note(note),
-        }
-        query = self.store.statements["jobs/progress"]
-        if not self.store.sync_pool.fetch(query, {"now": self.store.clock.now(), **params}):
+        jobs = self.store.jobs.on(self.store.blocking)
+        if not finish(jobs.progress(job, _percent(percent), _note(note))):
             raise lost(job)
 
     def transaction(self, context: Context, result: Any) -> JobTransaction:
@@ -99,7 +92,7 @@ class FinishingTransaction(JobTransaction):
                 try:
                     self._access.check(self._context.job)
                     await self._lent.check(self._connection)
-                    self._mine(await fetch(self._connection, *self._complete()))
+                    self._mine(await self._complete(Begun(self._connection)))
                 except BaseException:
                     await self._stack.__aexit__(*sys.exc_info())
                     raise
@@ -126,15 +119,15 @@ class FinishingTransaction(JobTransaction):
                 try:
                     self._access.check(self._context.job)
                     self._lent.check_sync(self._connection)
-                    self._mine(fetch_sync(self._connection, *self._complete()))
+                    self._mine(finish(self._complete(BegunBlocking(self._connection))))
                 except BaseException:
                     self._stack.__exit__(*sys.exc_info())
                     raise
             with self._committing(error):
                 self._stack.__exit__(kind, error, trace)
 
-    def _mine(self, rows: Fetched) -> None:
-        if not rows:
+    def _mine(self, done: set[int]) -> None:
+        if not done:
             raise lost(self._context.job)
         faults.hit("before_commit")
 
@@ -166,17 +159,11 @@ class FinishingTransaction(JobTransaction):
     def _encoded(self, result: Any) -> str | None:
         return None if result is None else encode_result(result, self._access.result_limit)
 
-    def _complete(self) -> tuple[bytes, dict[str, Any]]:
-        job, store = self._context.job, self._access.store
+    def _complete(self, database: Database) -> Coroutine[Any, Any, set[int]]:
+        job = self._context.job
         if self._later is not None:
             self._result = self._encoded(self._later())
-        return store.statements["jobs/complete"], {
-            "now": store.clock.now(),
-            "holder": job.holder,
-            "ids": [job.id],
-            "terms": [job.term],
-            "results": [self._result],
-        }
+        return self._access.store.jobs.on(database).complete(job.holder, [job], [self._result])
 
 
 def lost(job: ClaimedJob) -> LostClaim:
