@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import psycopg
 
 from trueup import faults
 from trueup.events import Events, JobFinishRefused, JobRescued, WorkerExpired
-from trueup.store.db.connect import is_away, may_pass
 from trueup.store.jobs import Jobs, Rescued
 from trueup.store.workers import Workers
 from trueup.texts import describe
 from trueup.work.jobs.hints import Hints
+from trueup.work.jobs.refusals import MAX_APART, half_by_half, passes
 from trueup.work.service import Service, jittered
 
-MAX_APART = 1_000  # jobs that are taken over apart from one another in a pass
-MAX_REFUSED = 5  # refused jobs without one that was taken over; then the jobs are not the reason
 FORGET_EVERY = 6  # passes: dead workers that held no jobs wait this long until their rows are deleted
 
 
@@ -52,7 +50,7 @@ class Rescuer(Service):
         try:
             rescued = await self._jobs.rescue(self._exhausts())
         except psycopg.Error as error:
-            if is_away(error) or may_pass(error):
+            if passes(error):
                 raise
             rescued = await self._rescue_apart(error)
         faults.hit("after_rescue")
@@ -74,22 +72,17 @@ class Rescuer(Service):
         """Take jobs over half by half, because PostgreSQL refuses one of them."""
         kinds = await self._jobs.rescuable(MAX_APART)
         rescued: list[Rescued] = []
-        refused = 0
-        left = [list(kinds)]
-        while left:
-            group = left.pop()
-            try:
-                rescued += await self._jobs.rescue(self._exhausts(), group)
-            except psycopg.Error as why:
-                if is_away(why) or may_pass(why):
-                    raise
-                if len(group) > 1:
-                    left += [group[len(group) // 2 :], group[: len(group) // 2]]
-                    continue
-                refused += 1
+        culprits: dict[int, psycopg.Error] = {}
+
+        async def rescue(some: Sequence[int]) -> list[Rescued]:
+            return await self._jobs.rescue(self._exhausts(), some)
+
+        try:
+            async for some in half_by_half(kinds, rescue, culprits, ends=passes, first=error):
+                rescued += some
+        finally:
+            for job_id, why in culprits.items():
                 said = describe(why)
-                self.events.emit(JobFinishRefused(group[0], kinds[group[0]], "rescue", self._passes + 1, said))
-                await self._jobs.refused(group[0], "rescue", said)
-                if refused >= MAX_REFUSED and not rescued:
-                    raise error from None  # none of them is the reason
+                self.events.emit(JobFinishRefused(job_id, kinds[job_id], "rescue", self._passes + 1, said))
+                await self._jobs.refused(job_id, "rescue", said)
         return rescued

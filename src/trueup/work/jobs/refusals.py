@@ -7,7 +7,7 @@ lane are then claimed half by half. An event names the culprit, and this worker 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 import psycopg
@@ -22,8 +22,8 @@ T = TypeVar("T")
 # Claims as many of these jobs as it can; None stands for all jobs. It returns None to end the search.
 ClaimOf = Callable[[Sequence[int] | None], Awaitable[T | None]]
 
-MAX_APART = 1_000  # jobs of a lane that are searched for the culprit
-MAX_REFUSED = 5  # refused jobs without one that was claimed; then the jobs are not the reason
+MAX_APART = 1_000  # jobs that are searched for culprits at a time
+MAX_REFUSED = 5  # jobs that are refused alone before any part succeeds; then the jobs are not the reason
 MAX_REPEATS = 3  # claims of a lane in a row that may fail with a passing error before one job is suspected
 # Seconds until a job is tried again; the latter after an error that may pass.
 PASSED_FOR, PASSED_BRIEFLY_FOR = 60.0, 5.0
@@ -61,36 +61,9 @@ class JobRefusals:
         due = await self._jobs.claimable(lane, kinds, MAX_APART, passed)
         if not due and error is not None:
             raise error
-        async for claimed in self._half_by_half(lane, due, claim, error):
+        culprits: dict[int, psycopg.Error] = {}
+        async for claimed in half_by_half(due, claim, culprits, ends=unanswered, first=error):
             yield claimed, len(due) == MAX_APART
-
-    async def _half_by_half(
-        self, lane: str, due: Mapping[int, str], claim: ClaimOf[T], error: psycopg.Error | None
-    ) -> AsyncIterator[T]:
-        """Claim the jobs of `due` that PostgreSQL does not refuse. The others are named in events and passed over.
-
-        Raises an error for which no job is the reason. `error` is why they could not be claimed all at once, if that was tried.
-        """
-        any_claimed, culprits = False, dict[int, psycopg.Error]()
-        left = [list(due)] if due else []
-        while left:
-            group = left.pop()
-            try:
-                claimed = await claim(group)
-            except psycopg.Error as why:
-                if unanswered(why):
-                    raise
-                if len(group) > 1:
-                    left += [group[len(group) // 2 :], group[: len(group) // 2]]
-                    continue
-                culprits[group[0]] = why
-                if len(culprits) >= MAX_REFUSED and not any_claimed:
-                    raise error or why from None  # none of them is the reason
-            else:
-                if claimed is None:
-                    break
-                any_claimed = True
-                yield claimed
         for job_id, refusal in culprits.items():
             await self._pass_over(lane, job_id, due[job_id], refusal)
 
@@ -106,16 +79,52 @@ class JobRefusals:
         if unanswered(error):
             return False
         self._repeats[lane] += 1
-        return not _may_pass(error) or self._repeats[lane] > MAX_REPEATS
+        return not passes(error) or self._repeats[lane] > MAX_REPEATS
 
     async def _pass_over(self, lane: str, job_id: int, kind: str, why: psycopg.Error) -> None:
         self._tries[job_id] += 1
         said = describe(why)
         self._events.emit(JobFinishRefused(job_id, kind, "claim", self._tries[job_id], said))
         await self._jobs.refused(job_id, "claim", said)
-        passed_for = PASSED_BRIEFLY_FOR if _may_pass(why) else PASSED_FOR
+        passed_for = PASSED_BRIEFLY_FOR if passes(why) else PASSED_FOR
         self._passed.setdefault(lane, {})[job_id] = elapsed() + passed_for
 
 
-def _may_pass(error: psycopg.Error) -> bool:
+async def half_by_half(
+    ids: Iterable[int],
+    send: Callable[[Sequence[int]], Awaitable[T | None]],
+    culprits: dict[int, psycopg.Error],
+    *,
+    ends: Callable[[psycopg.Error], bool],
+    first: psycopg.Error | None,
+) -> AsyncIterator[T]:
+    """The results of a statement that PostgreSQL refuses for all of these jobs, sent for parts of them, down to single jobs.
+
+    `culprits` gets the jobs that are refused alone. `send` returns None to end the search. Raises errors that end it (`ends`), and the
+    first one when MAX_REFUSED jobs are refused alone before any part succeeds: then no job is the reason.
+    """
+    any_taken = False
+    left = [group] if (group := list(ids)) else []
+    while left:
+        group = left.pop()
+        try:
+            taken = await send(group)
+        except psycopg.Error as why:
+            if ends(why):
+                raise
+            if len(group) > 1:
+                left += [group[len(group) // 2 :], group[: len(group) // 2]]
+                continue
+            culprits[group[0]] = why
+            if len(culprits) >= MAX_REFUSED and not any_taken:
+                raise first or why from None
+        else:
+            if taken is None:
+                return
+            any_taken = True
+            yield taken
+
+
+def passes(error: psycopg.Error) -> bool:
+    """Whether the error may pass by itself, or the server is away."""
     return is_away(error) or may_pass(error)
