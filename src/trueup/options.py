@@ -30,7 +30,7 @@ def wrong(option: str, value: object, expected: str) -> ConfigError:
 
 def check_function(decorator: str, given: object) -> None:
     """Raises ConfigError for what `@decorator` cannot declare: anything but a function, which may be bound to an instance."""
-    if callable(given) and isroutine(given):
+    if isroutine(given) and callable(given):
         return
     advice = f"give options by name: {decorator}(name=…)"
     if hasattr(type(given), "enqueue"):
