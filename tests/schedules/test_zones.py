@@ -74,6 +74,10 @@ def test_the_version_is_that_of_the_installed_package() -> None:
         ("Mars/Olympus_Mons", "there is no such zone"),
         ("x" * 256, "no name is longer than 255"),
         ("x" * 100_000, "no name is longer than 255"),
+        *(
+            (name, 'abbreviations do not name a zone, .* a city such as "Europe/Berlin"$')
+            for name in ("CEST", "PST", "IST", "AEDT")
+        ),
         ("UTC+3", '"Etc/GMT-3" .its sign is the other way round.* a city'),
         ("utc-03:00", '"Etc/GMT.3" '),
         ("GMT+14", '"Etc/GMT-14" '),

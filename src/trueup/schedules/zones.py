@@ -19,6 +19,7 @@ from trueup.errors import ConfigError
 MAX_NAME = 255
 
 _OFFSET = re.compile(r"(?:UTC|GMT)([+-])0*([0-9]{1,2})(?::?00)?", re.IGNORECASE)
+_ABBREVIATION = re.compile("[A-Z]{2,5}")
 _REFUSED = {
     "localtime": "its meaning differs from host to host",
     "posixrules": "it is a template, not a place",
@@ -95,5 +96,8 @@ def _meant(name: str) -> str:
     plain = name.strip().replace(" ", "_").lower()
     same = [each for each in known if each.lower() == plain]
     same_city = [each for each in known if each.lower().rpartition("/")[2] == plain]
-    match = same or same_city or difflib.get_close_matches(name, known, n=1)
+    match = same or same_city
+    if not match and _ABBREVIATION.fullmatch(name):  # CEST is near EST in letters only
+        return '; abbreviations do not name a zone, because places share them; use a city such as "Europe/Berlin"'
+    match = match or difflib.get_close_matches(name, known, n=1)
     return f'; did you mean "{match[0]}"?' if match else ""
