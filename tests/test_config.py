@@ -165,9 +165,15 @@ BAD_VALUES: Iterable[tuple[str, object, str]] = [
     ("schema", "information_schema", "is not a schema name"),
     ("data_dir", 3, "is not a directory"),
     ("data_dir", "a\0b", "is not a directory"),
+    *(("app", place, '"package.module:app"') for place in (":app", "shop:app:x", "shop jobs:app", "/srv/shop:app", 5)),
     *(
-        ("app", place, '"package.module:app"')
-        for place in ("shop", "shop:", ":app", "shop:app:x", "shop jobs:app", "shop/x:a")
+        ("app", place, f'is not the location of an App; did you mean "{meant}"?')
+        for meant, places in {
+            'shop:app" or "shop.app:app': ("shop.app",),
+            "shop:app": ("shop", "shop:", "shop.py", "shop.py:app", "./shop:app", "./shop.py", ".\\shop.py"),
+            "shop.x:a": ("shop/x:a", "shop\\x:a", "shop/x.py:a", "shop.x:a()"),
+        }.items()
+        for place in places
     ),
     *(
         ("queues", listed, '"default,mail=5"')
@@ -270,6 +276,9 @@ def test_everything_that_is_wrong_is_reported_at_once(project: Path) -> None:
         ("trueup.toml", "concurrency = ", "cannot be read"),
         ("trueup.toml", "\xff", "cannot be read"),
         ("pyproject.toml", "[tool.trueup", "cannot be read"),
+        ("trueup.toml", "[trueup]\nlisten = false", "settings without a table above them"),
+        ("trueup.toml", "[tool.trueup]\nlisten = false", r"tool in .*: .*; \[tool\.trueup\] is for"),
+        ("pyproject.toml", "[trueup]\nlisten = false", r"is not read; write \[tool\.trueup\]"),
         ("pyproject.toml", "tool = 3", "tool in .* is not a table"),
         ("pyproject.toml", "[tool]\ntrueup = 3", "trueup in .* is not a table"),
     ],

@@ -49,11 +49,11 @@ def import_module(name: str, why: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigError(f"there is no module {error.name!r} on the Python path; {why}") from None
         raise _failed(name, error) from error
-    except Exception as error:  # the application's own code may raise anything
+    except (Exception, SystemExit) as error:  # the application's own code may raise anything
         raise _failed(name, error) from error
 
 
-def _failed(name: str, error: Exception) -> ConfigError:
+def _failed(name: str, error: Exception | SystemExit) -> ConfigError:
     if isinstance(error, SyntaxError) and error.filename is not None:
         place = f" at {error.filename}:{error.lineno}"
     else:
@@ -61,8 +61,12 @@ def _failed(name: str, error: Exception) -> ConfigError:
         # A wrong declaration is refused in our code, and is to be mended in the line that called it.
         theirs = list(takewhile(lambda frame: not Path(frame.filename).is_relative_to(_OURS), frames[1:])) or frames[1:]
         place = f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
-    said = error.msg if isinstance(error, SyntaxError) else error
-    return ConfigError(f"importing {name} failed{place}: {type(error).__name__}: {said}")
+    said = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+    if isinstance(error, SystemExit):
+        said = f'it ended the program ({said}); put that below `if __name__ == "__main__":`'
+    elif "circular import" in said:
+        said += "; make the App in a module of its own, which imports no module that declares on it"
+    return ConfigError(f"importing {name} failed{place}: {said}")
 
 
 def _expanded(pattern: str) -> list[str]:

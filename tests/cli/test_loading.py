@@ -15,14 +15,25 @@ from tests.cli.conftest import Cli
         ("nowhere:app", "there is no module 'nowhere'"),
         ("shop.parts:app", "there is no module 'shop.parts'"),
         ("shop:shop", "shop:shop does not exist; did you mean --app shop:app?"),
-        ("shop:add", "shop:add is a Job, not an App; did you mean --app shop:app?"),
-        ("shop", 'write it like "package.module:app"'),
+        ("shop:add", "shop:add is of type Job, not an App; did you mean --app shop:app?"),
+        ("shop", 'did you mean "shop:app"?'),
+        (
+            "made:create_app",
+            "made:create_app is of type function, not an App; write `app = create_app()` there, and --app made:app",
+        ),
+        ("ends:app", "importing ends failed at {project}/ends.py:2: it ended the program (SystemExit: 3)"),
+        ("first:app", "(most likely due to a circular import)"),
+        ("first:app", "; make the App in a module of its own, which imports no module that declares on it"),
     ],
 )
-def test_an_app_that_is_not_there_is_explained(cli: Cli, place: str, said: str) -> None:
+def test_an_app_that_is_not_there_is_explained(cli: Cli, project: Path, place: str, said: str) -> None:
+    (project / "made.py").write_text("from trueup import App\ndef create_app():\n    return App()\n")
+    (project / "ends.py").write_text("import sys\nsys.exit(3)\n")
+    (project / "first.py").write_text("from trueup import App\nimport second\napp = App()\n")
+    (project / "second.py").write_text("from first import app\n")
     result = cli("worker", "--app", place)
     assert result.code == 2
-    assert said in result.err
+    assert said.format(project=project) in result.err
     assert "Traceback" not in result.err
 
 

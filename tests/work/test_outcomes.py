@@ -263,8 +263,25 @@ async def test_waiting_for_a_result_ends_with_its_timeout(still: App, worker: Ma
     async def later() -> None: ...
 
     job = await later.using(delay="1h").enqueue()
-    with pytest.raises(ResultTimeout):
+    with pytest.raises(
+        ResultTimeout, match=r"50ms: later is queued; `trueup status` shows whether a worker runs that knows"
+    ):
         await job.result(timeout="50ms")
+    with pytest.raises(ResultTimeout, match=r"; result_sync blocks this thread's event loop, .*: await result\(\)$"):
+        job.result_sync("10ms")
+    with pytest.raises(ResultTimeout, match=r"status` [^;]*$"):
+        await asyncio.to_thread(job.result_sync, "10ms")
+
+
+async def test_a_result_that_does_not_come_has_the_last_failure(still: App, worker: ManualWorker) -> None:
+    @still.job(retry=Retry(max_attempts=3, first="1h"))
+    async def fails() -> None:
+        raise ValueError("bad address")
+
+    job = await fails.enqueue()
+    assert await worker.run_pending() == 1
+    with pytest.raises(ResultTimeout, match=r"fails is queued, and its last attempt failed: ValueError: bad address$"):
+        await job.result(timeout="10ms")
 
 
 @pytest.mark.parametrize("gains", [True, False])

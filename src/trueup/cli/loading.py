@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from inspect import isroutine
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -31,8 +32,11 @@ def load_app(place: str) -> App:
         found.discover()
         return found
     kind = "Job" if isinstance(found, Job) else type(found).__name__
-    what = f"is a {kind}, not an App" if found is not None else "does not exist"
-    raise ConfigError(f"{place} {what}; {_apps_in(module, App)}")
+    what = f"is of type {kind}, not an App" if found is not None else "does not exist"
+    advice = _apps_in(module, App)
+    if isroutine(found) and advice is None:
+        advice = f"write `app = {attribute}()` there, and --app {module_name}:app"
+    raise ConfigError(f"{place} {what}; {advice or f'{module_name} has no App at its top level'}")
 
 
 def _import(name: str) -> ModuleType:
@@ -42,8 +46,8 @@ def _import(name: str) -> ModuleType:
     return import_module(name, f"{here} was searched, too; check --app or TRUEUP_APP")
 
 
-def _apps_in(module: ModuleType, app_class: type[App]) -> str:
+def _apps_in(module: ModuleType, app_class: type[App]) -> str | None:
     names = sorted(name for name, value in vars(module).items() if isinstance(value, app_class))
     if not names:
-        return f"{module.__name__} has no App at its top level"
+        return None
     return "did you mean " + " or ".join(f"--app {module.__name__}:{name}" for name in names) + "?"

@@ -271,6 +271,26 @@ def _read_search_path(value: object) -> tuple[str, ...]:
     return _read_list(value, _SCHEMA, 'a list of schemas in lower case; write it like "shop" or "shop,public"')
 
 
+def _read_app(value: object) -> str:
+    if isinstance(value, str):
+        if _is_place(value) and ".py:" not in value:
+            return value
+        # As people write it: the path of a file, a call of a factory, without the App's name, with a dot before it.
+        module, _, attribute = value.removesuffix("()").partition(":")
+        module = re.sub(r"^\.[/\\]|\.py$", "", module).replace("/", ".").replace("\\", ".")
+        meant = [f"{module}:{attribute or 'app'}"]
+        if "." in value and value == module:
+            meant.insert(0, ":".join(module.rsplit(".", 1)))
+        if all(map(_is_place, meant)):
+            said = " or ".join(f'"{each}"' for each in meant)
+            raise ConfigError(f"{value!r} is not the location of an App; did you mean {said}?")
+    raise _wrong(value, 'the location of an App; write it like "package.module:app"')
+
+
+def _is_place(text: str) -> bool:
+    return text.count(":") == 1 and all(part.isidentifier() for part in re.split("[.:]", text))
+
+
 BOOL = Kind(_read_bool, lambda value: "true" if value else "false")
 DATABASE_URL = Kind(_read_database_url)
 # 41 characters: names of indexes and partitions stay below PostgreSQL's 63 when they are built from it.
@@ -286,10 +306,7 @@ QUEUE_LIST = Kind(_read_queues, _show_queues)
 HTTP_URL = Kind(_read_http_url, _show_http_url)
 NAMES = Kind(_read_names, ",".join)
 CHECK_LIMITS = Kind(_read_limits, _show_limits)
-APP = text(
-    'the location of an App; write it like "package.module:app"',
-    lambda text: text.count(":") == 1 and all(part.isidentifier() for part in re.split("[.:]", text)),
-)
+APP = Kind(_read_app)
 HOST = text("a host's name or address", re.compile(r"[A-Za-z0-9._:%-]{1,253}").fullmatch)
 RELEASE = text(
     "a text of at most 100 printable characters",

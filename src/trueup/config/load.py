@@ -155,6 +155,8 @@ def _read_file(path: Path) -> dict[str, object]:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     except RecursionError:
         raise ConfigError(f"{path} cannot be read: it is nested too deeply") from None
+    if path.name == "pyproject.toml" and "trueup" in table:
+        raise ConfigError(f"[trueup] in {path} is not read; write [tool.trueup]")
     for key in ("tool", "trueup") if path.name == "pyproject.toml" else ():
         table = table.get(key, {})
         if not isinstance(table, dict):
@@ -163,6 +165,8 @@ def _read_file(path: Path) -> dict[str, object]:
 
 
 def _unknown(found: _Given) -> str:
+    if isinstance(found.value, Mapping) and found.name in ("tool", "trueup"):
+        return f"{found.source}: a trueup.toml holds settings without a table above them; [tool.trueup] is for pyproject.toml"
     if written := instead("an App", found.name):
         return f"{found.source} is not a setting; write {written}"
     nearest = difflib.get_close_matches(found.name.lower().removeprefix(PREFIX.lower()), SETTINGS, n=1)

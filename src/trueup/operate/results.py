@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop
 from typing import Any
 
 from trueup.clock import elapsed
@@ -10,6 +11,8 @@ from trueup.errors import JobCancelled, JobFailed, NotFound, ResultTimeout
 from trueup.jobs.records import JobDetails, JobError
 from trueup.jobs.registry import Registry
 from trueup.operate.operating import Operating, twin
+from trueup.program import typed
+from trueup.store.db.blocking import block
 from trueup.store.jobs import JobEnd
 from trueup.store.store import Store
 
@@ -37,9 +40,20 @@ class Results(Operating):
                 return ending.result if job is None else job.returned.load(ending.result)
             _raise_if_over(job_id, ending)
             if deadline is not None and elapsed() + pause > deadline:
-                raise ResultTimeout(f"job {job_id} is not finished after {timeout}")
+                raise ResultTimeout(f"job {job_id} is not finished after {timeout}: {self._why(ending)}")
             await self._pause(pause)
             pause = min(pause * 1.5, MAX_PAUSE)
+
+    def _why(self, ending: JobEnd) -> str:
+        """What is known without asking for more: a role that only enqueues may not read which workers run."""
+        words = f"{ending.kind} is {ending.state}"
+        if ending.error:
+            words += f", and its last attempt failed: {JobError.of(ending.error)}"
+        elif ending.state == "queued" and not ending.term:
+            words += f"; `{typed('trueup status')}` shows whether a worker runs that knows it and serves its queue"
+        if self._pause is block and _get_running_loop() is not None:
+            words += "; result_sync blocks this thread's event loop, and so a worker that runs on it: await result()"
+        return words
 
     async def status(self, job_id: int) -> JobDetails:
         record = await self._views.job(job_id)
