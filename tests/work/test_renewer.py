@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,8 @@ import psycopg
 import pytest
 
 from tests.support.waiting import wait_until
-from trueup import App
+from trueup import App, Row, To
+from trueup.events import LoopBlocked
 from trueup.work.renewer import _application_code, _stack
 from trueup.work.renewing import RETRY_AFTER
 
@@ -91,6 +93,33 @@ async def test_a_renewal_that_fails_is_repeated_soon(database_url: str, monkeypa
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("what", ["job", "row"])
+async def test_a_handler_that_blocks_an_idle_workers_loop_at_once_is_named(database_url: str, what: str) -> None:
+    app = App(database_url, blocked_after="200ms")
+    blocked: list[str] = []  # a busy machine may stop the loop at other places, too
+    app.events.subscribe(lambda event: blocked.append(event.handler.rpartition(".")[2]), LoopBlocked)
+
+    async def blocks() -> None:
+        wait_until(lambda: "blocks" in blocked, "the block is reported while it lasts", timeout=5)
+
+    async def handles(row: Row) -> To:
+        await blocks()
+        return To("done")
+
+    job = app.job(blocks)
+    async with app.transaction() as tx:
+        await tx.execute("create table orders (id int primary key, state text)")
+        await tx.execute("insert into orders values (1, 'new')")
+    app.table("orders", key="id", state="state").reconcile("new", every="1h" if what == "job" else "1s")(handles)
+    async with app.worker():
+        if what == "job":
+            await (await job.enqueue()).result(timeout="10s")
+        while "blocks" not in blocked:
+            await asyncio.sleep(0.01)
+    await app.close()
+
+
+@pytest.mark.asyncio
 async def test_what_blocked_the_loop_is_stored_with_the_worker_while_it_still_blocks(database_url: str) -> None:
     app = App(database_url, renew_every="500ms", blocked_after="200ms")
     stored: list[dict[str, object]] = []
@@ -101,7 +130,8 @@ async def test_what_blocked_the_loop_is_stored_with_the_worker_while_it_still_bl
 
             def is_stored() -> bool:
                 ((found,),) = connection.execute("select blocked from trueup.workers").fetchall()
-                stored.extend([found] if found else [])
+                # A busy machine may have stopped the loop before, somewhere else.
+                stored.extend([found] if found and found["handler"] == "blocks" else [])
                 return bool(stored)
 
             wait_until(is_stored, "the heartbeat says what blocks", timeout=30)
@@ -110,6 +140,5 @@ async def test_what_blocked_the_loop_is_stored_with_the_worker_while_it_still_bl
         handle = await blocks.enqueue()
         await handle.result(timeout="40s")
     await app.close()
-    assert stored[0]["handler"] == "blocks"
-    assert stored[0]["times"] == 1
+    assert stored[0]["times"] >= 1
     assert datetime.fromisoformat(str(stored[0]["at"])).tzinfo is not None

@@ -74,7 +74,7 @@ class Renewer(Renewing):
         self._registration = registration
 
     def pulse(self, at: float, *, watched: bool) -> None:
-        """The event loop runs at this moment. The thread checks this closely while jobs run, and otherwise with each renewal."""
+        """The event loop runs at this moment. The thread checks this closely while jobs run, and otherwise each `blocked_after`."""
         self._pulse = at
         self._watched = watched
         self._blocked = False
@@ -93,7 +93,8 @@ class Renewer(Renewing):
         if elapsed() >= self._due:
             self._due = elapsed() + (self._renew_every if self.renew_once() else RETRY_AFTER)
         left = max(self._due - elapsed(), 0.0)
-        return min(left, LOOK_EVERY) if self._watched else left
+        # An idle worker's first job may block before the loop has told that it is watched; so may the handler of a row.
+        return min(left, LOOK_EVERY if self._watched else max(LOOK_EVERY, self._blocked_after))
 
     def _run(self, pause: float | None) -> None:
         # Connect before it is needed: later, other clients may have taken every connection that the server allows.
