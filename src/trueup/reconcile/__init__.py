@@ -1,1 +1,1 @@
-"""WHICH ROWS: rows of users' own tables that are stale or due, and what is to become of them. Pure: no database here."""
+"""WHICH ROWS: selects rows of users' own tables that are stale or due, and decides what becomes of them. Pure: no database here."""

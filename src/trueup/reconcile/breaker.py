@@ -1,14 +1,15 @@
-"""When to stop trying for a while: failures of the same kind, one after the other, are a fault of something they all need. So are
-failures of any kind, refusals (`GiveUp`) included, of different rows one after the other without one that works, where
-`pause_on="any"` says that rows do not come in bad runs of their own.
+"""The circuit breaker's rule: when a reconciler stops trying for a while.
 
-Each process counts its own; the pause is written to the reconciler's row and holds for the whole fleet. After it, one row at
-a time is tried until one works. Rows that fail while the breaker is open or opens do not spend an attempt, and those that did
-in the streak before get it back.
+Several failures of the same kind in a row mean that something fails that all rows need. With `pause_on="any"`, so do failures of any
+kind (refusals by `GiveUp` included) of different rows in a row: the user says that bad rows do not come in runs.
 
-A row that failed in a streak is suspect once another one has worked: then the fault was its own, or is over. What it does next
-tells nothing about others, so it is not counted, and it spends its attempts like any row. Otherwise a handful of rows that can
-never succeed would keep all others waiting, for ever.
+Each process counts its own failures; the pause is written to the reconciler's row and holds for the whole fleet. After it, one row at
+a time is tried until one succeeds. Rows that fail while the breaker is open or opening spend no attempt, and rows of the streak before
+get theirs back.
+
+A row that failed in a streak is a suspect once another row has succeeded: the fault was its own, or is over. Its next failure says
+nothing about other rows, so it is not counted and spends an attempt as usual. Otherwise a few rows that can never succeed would keep
+all others waiting for ever.
 
 With `pause_by=` there is one breaker per key. Only rows of a key whose breaker is open wait, and only that key is probed.
 """
@@ -19,9 +20,9 @@ from datetime import timedelta
 from typing import Any
 
 MAX_PAUSE = timedelta(minutes=10)
-MAX_SUSPECTS = 10_000  # the oldest are forgotten: at worst they make it rest once more
+MAX_SUSPECTS = 10_000  # the oldest are forgotten, which at worst opens the breaker once more
 MAX_KEYS = 1_000  # breakers open at a time, per reconciler; beyond that it is no fault of single keys, and the reconciler rests
-MAX_EVERYBODY = timedelta(days=1)  # what a receiver can ask for with Retry-After
+MAX_EVERYBODY = timedelta(days=1)  # the longest pause that a receiver can ask for with Retry-After
 
 
 class Breaker:
@@ -30,31 +31,31 @@ class Breaker:
         self._any_kind = any_kind
         self._pause_for = pause_for
         self._kind: str | None = None
-        self._failed: dict[str, None] = {}  # keys, of this kind, one after the other
+        self._failed: dict[str, None] = {}  # keys of rows that failed for this reason in a row
         self._suspects: dict[str, None] = {}
-        self._in_a_row: dict[str, None] = {}  # keys that failed or were refused, for whatever reason, since one worked
+        self._in_a_row: dict[str, None] = {}  # keys that failed or were refused since the last success
         self._streak = 0
-        self.probing = False  # one row at a time, until one works
+        self.probing = False  # one row at a time, until one succeeds
         self.opened_at = 0.0
-        self.spent: list[Any] = []  # rows of the streak, whose attempts are given back should it open
-        self.opening = False  # being written down
+        self.spent: list[Any] = []  # rows of the streak, whose attempts are given back if it opens
+        self.opening = False  # the pause is being written
 
     @property
     def streak(self) -> int:
-        """How many have failed one after the other, for the same reason."""
+        """How many rows in a row have failed for the same reason."""
         return self._streak
 
     @property
     def others(self) -> bool:
-        """Whether it is not one row alone that fails: that would be the row's own fault."""
+        """Whether several rows fail. If only one does, the fault is its own."""
         return len(self._failed) >= min(2, self._pause_after or 2)
 
     def counts(self, key: str) -> bool:
-        """Whether a failure of this row tells something about others."""
+        """Whether a failure of this row says something about others."""
         return self._pause_after is not None and key not in self._suspects
 
     def failed(self, key: str, kind: str) -> bool:
-        """Note a failure that counts. True: the reconciler should rest now."""
+        """Note a failure that counts. True: the breaker should open now."""
         if self._pause_after is None:
             return False
         if kind != self._kind and not self.probing:
@@ -66,20 +67,20 @@ class Breaker:
         return self.probing or self.refused(key) or (self._streak >= self._pause_after and self.others)
 
     def refused(self, key: str) -> bool:
-        """Note a row that will not be tried again, for a reason of its own as it seems. True: it should rest now."""
+        """Note a row that its handler gave up. True: the breaker should open now."""
         if self._pause_after is None or not self._any_kind:
             return False
         self._in_a_row[key] = None
         return self.probing or len(self._in_a_row) >= max(self._pause_after, 2)
 
     def worked(self, key: str) -> bool:
-        """Note a row that worked. True: that ends a pause."""
+        """Note a row that succeeded. True: this ends a pause."""
         self._suspects.pop(key, None)
         self._failed.pop(key, None)
         return self.close()
 
     def close(self) -> bool:
-        """A row has worked, here or in another process. True: that ends a pause."""
+        """A row has succeeded, here or in another process. True: this ends a pause."""
         was, self.probing = self.probing, False
         if was:
             self._suspects |= self._failed
@@ -91,13 +92,13 @@ class Breaker:
         return was
 
     def open(self, now: float = 0.0) -> None:
-        """It rests now; afterwards, one row at a time."""
+        """The pause begins. After it, one row at a time is tried."""
         self.probing, self.opened_at = True, now
         self._in_a_row.clear()
         self._kind, self._streak = None, 0
 
     def pause(self, pauses: int) -> timedelta:
-        """How long to rest, after this many rests in a row already."""
+        """The length of the next pause, after this many pauses in a row."""
         if self._pause_for >= MAX_PAUSE:
             return self._pause_for
         return min(self._pause_for * (1 << min(pauses, 16)), MAX_PAUSE)

@@ -1,4 +1,4 @@
-"""A row as its holder knows it."""
+"""A claimed row, as its holder knows it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class ClaimedRow:
     key_texts: tuple[str, ...]
     term: int
     attempt: int
-    spent: bool  # its last attempt was used up by a crash: it is not to be run again
-    alone: bool  # claimed by itself, because a process that held it has died
+    spent: bool  # a crash used up its last attempt, so its handler is not called again
+    alone: bool  # claimed alone, because a process that held it has died
     state: str | None  # the state it was in before the claim
     was_changed_at: str | None
     seen: str | None
@@ -31,9 +31,9 @@ class ClaimedRow:
     claimed_at: datetime
     values: Mapping[str, Any]
     trust: Trust
-    # The term of its first claim: the same for every attempt, another one when the row comes back later.
+    # The term of its first claim. It is the same for every attempt, and differs when the row comes back later.
     occasion: int = 0
-    outlived: bool = False  # the process that held it before lives, and has let its lease pass
+    outlived: bool = False  # the process that held it before is alive and let the lease expire
 
     def handler_call(self) -> HandlerCall:
         return HandlerCall("row", self.reconciler, self.key, self.attempt, None, {})
@@ -45,13 +45,13 @@ class ClaimedRow:
 
     @property
     def snoozed_for(self) -> timedelta:
-        """Rows do not remember when they were first put off; how long they have been due comes closest."""
+        """How long the row has been due: rows do not record when they were first postponed."""
         return self.lateness
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt until an outcome is written, and another one when the row comes back after that.
+        """The same for every attempt until an outcome is written, and a different one when the row comes back later.
 
-        Give it to whatever the handler calls outside.
+        Pass it to the services that the handler calls.
         """
         return f"{self.reconciler}:{self.key}:{self.occasion}"

@@ -12,7 +12,7 @@ from trueup.reconcile.outcome import NOTHING, Delete, Outcome, Stay, To
 
 
 class RowAccess(Protocol):
-    """What the worker lends to a handler's context."""
+    """What the Context of a row's handler calls: the worker's access to the claimed row."""
 
     def transaction(self, context: RowContext, outcome: Outcome) -> JobTransaction: ...
     async def checkpoint(self, context: RowContext, columns: dict[str, Any]) -> None: ...
@@ -38,7 +38,7 @@ class RowContext(Context):
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """Nothing is sent along with rows."""
+        """Empty: only jobs have metadata."""
         return NOTHING
 
     async def progress(self, percent: float, note: str | None = None) -> None:
@@ -51,14 +51,14 @@ class RowContext(Context):
         """A transaction that commits your writes and this outcome together, or neither: `ctx.transaction(To("sent"))`.
 
         Raises LostClaim on leaving it when the lease has passed, or another transaction has changed the row; your writes are then
-        rolled back. What the handler returns afterwards is not looked at.
+        rolled back. What the handler returns afterwards is ignored.
         """
         if not isinstance(result, To | Stay | Delete):
             raise TypeError(f"ctx.transaction() of a reconciler takes To, Stay or Delete, not {result!r:.60}")
         return self._rows.transaction(self, result)
 
     async def checkpoint(self, more: Mapping[str, Any] = NOTHING, /, **columns: Any) -> None:
-        """Write these columns to the row now, and keep its claim: what is done so far is there should this run end early.
+        """Write these columns to the row now and keep its claim, so that they are stored even if this run ends early.
 
         Fenced like an outcome. Raises LostClaim when the lease has passed, or another transaction has changed the row; nothing is
         written then. The row keeps its state and the time of its last change.

@@ -1,4 +1,4 @@
-"""What became of the rows of a sweep. A no-op is not a repair, so it is counted apart."""
+"""The outcomes of a sweep's rows, counted. A no-op is not a repair, so it has its own count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OUTCOMES: tuple[str, ...] = get_args(Count)
 
 
 def in_words(outcome: str) -> str:
-    """As people read it: nothing of the row was lost, only the claim to it."""
+    """An outcome in words for people: only the claim was lost, and nothing of the row."""
     return "claim lost" if outcome == "lost" else outcome
 
 

@@ -1,4 +1,4 @@
-"""What should become of a row after its handler's run. Pure: the statement that is sent then says what did."""
+"""Which move a row makes after its handler's run. Pure: the result of the statement says what really happened."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIN_DELAY = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """held -> done, the row is written to; or -> resting, when it would be claimed again at once (`rest_for`)."""
+    """held -> done, the row is written to; or -> resting (`rest_for`), if it would otherwise be claimed again at once."""
 
     outcome: To | Stay
     rest_for: timedelta | None
@@ -37,7 +37,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """held -> resting, nothing is written to the row. `succeeded`: attempts begin anew; otherwise this one is given back."""
+    """held -> resting, nothing is written to the row. `succeeded` resets the count of attempts; otherwise this one is given back."""
 
     delay: timedelta
     succeeded: bool
@@ -67,7 +67,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """held -> done, or -> resting: its outcome has been written already, in a transaction of the handler's own."""
+    """held -> done, or -> resting: the handler has already written the outcome, in its own transaction."""
 
     outcome: To | Stay | Delete
     rest_for: timedelta | None
@@ -102,9 +102,10 @@ def decide(
     patient: bool = False,
     running_for: timedelta = timedelta(),
 ) -> Move:
-    """`made` is the row as the handler got it, for an `exhausted` that wants to see it; None when it could not be made.
+    """Decide from how the handler ended.
 
-    `running_for`: since it was claimed. `patient`: others fail for the same reason, so being out of attempts says nothing about this row.
+    `made` is the row as the handler got it, for an `exhausted` that takes it; None when it could not be made. `running_for` is the time
+    since the claim. `patient`: other rows fail for the same reason, so this one is not quarantined when it is out of attempts.
     """
     if isinstance(ended, BaseException):
         return _after_error(ended, row, reconciler, rng, made, patient, running_for)
@@ -114,7 +115,7 @@ def decide(
 
 
 def shown(outcome: Outcome) -> str:
-    """An outcome as people read it, whatever values it carries."""
+    """An outcome as text for people, even if its values cannot be shown."""
     try:
         return clean(repr(outcome), MAX_MESSAGE)
     except Exception as broken:
@@ -135,9 +136,9 @@ def _after_outcome(outcome: Outcome, row: ClaimedRow, reconciler: Reconciler) ->
 
 
 def _rest_for(outcome: To | Stay, row: ClaimedRow, reconciler: Reconciler) -> timedelta | None:
-    """How long the row is left alone after this; None when it is not this reconciler's business for now.
+    """How long the row rests after this outcome; None when it no longer matches.
 
-    Without it, a row that is still chosen would be claimed over and over, in one sweep without an end.
+    Without a rest, a row that still matches would be claimed again and again, in a sweep that never ends.
     """
     selection = reconciler.selection
     if isinstance(outcome, To) and outcome.state not in selection.states:
@@ -193,7 +194,7 @@ def _meanwhile(
     made: object,
     running_for: timedelta,
 ) -> To | Stay | None:
-    """What `failed=` says is written to the row until it is tried again. One that fails itself must not cost the retry."""
+    """The outcome of `failed=`, written to the row until its next attempt. If `failed=` itself fails, the retry goes on without it."""
     failed = reconciler.failed
     if failed is None or reconciler.mode == "shadow":
         return None
@@ -214,7 +215,7 @@ def _meanwhile(
 
 
 def _still_stale(outcome: To | Stay, row: ClaimedRow, reconciler: Reconciler) -> Mapping[str, Any]:
-    """Its columns, and the time of change as it was: a row that became fresh by failing would not be tried again in time."""
+    """Its columns, with the time of change as it was: if a failure made the row fresh, its retry would come too late."""
     changed_at = reconciler.selection.table.changed_at
     if reconciler.selection.stale_for is None or changed_at is None or changed_at in outcome.columns:
         return outcome.columns

@@ -58,7 +58,7 @@ class DeclaredReconcilers:
 
 
 def _working_state(declared: Reconciler | Purge) -> tuple[TableSpec, str] | None:
-    """The state that rows are in while this one works on them, and where."""
+    """The state of rows that this reconciler has claimed, and the column of the state."""
     selection = declared.selection
     if selection.claimed_as is None:
         return None
@@ -67,7 +67,7 @@ def _working_state(declared: Reconciler | Purge) -> tuple[TableSpec, str] | None
 
 
 class Table:
-    """A table of the user's. Nothing is looked at in the database before a worker starts."""
+    """A user's table. It is inspected when a worker starts, not before."""
 
     def __init__(self, register: Register, spec: TableSpec) -> None:
         self.spec = spec
@@ -86,10 +86,10 @@ class Table:
         working_state: State | To | None = None,
         **options: Unpack[ReconcileOptions],
     ) -> Callable[[F], F]:
-        """Call a function for each row in one of these states that is stale, or due; what it returns becomes of the row.
+        """Call a function for each row in one of these states that is stale or due. What it returns decides what becomes of the row.
 
-        `working_state` (or `claimed_as`, which is the same) is the state of a row while a worker handles it. The function stays
-        what it is, to be called in tests. ReconcileOptions lists what else can be said.
+        `working_state` (or `claimed_as`, which is the same) is the state of a row while a worker handles it. The decorated function
+        is returned unchanged, so tests can call it. ReconcileOptions lists the other options.
         """
         if working_state is not None and claimed_as is not None:
             raise ConfigError("working_state= and claimed_as= are the same; give one of them")
@@ -128,7 +128,7 @@ class Table:
         due_at: str | None = None,
         **options: Unpack[PurgeOptions],
     ) -> None:
-        """Delete rows in these states that are stale, or due: in batches, by the database alone. PurgeOptions says how."""
+        """Delete rows in these states that are stale or due, in batches and inside the database. PurgeOptions lists the options."""
         self._purge("delete", states, None, {}, stale_for, due_at, options)
 
     def move(
@@ -140,7 +140,7 @@ class Table:
         set: dict[str, Any] | None = None,
         **options: Unpack[PurgeOptions],
     ) -> None:
-        """Move rows in these states that are stale, or due, on to another, and `set` these columns; otherwise as delete."""
+        """Move rows in these states that are stale or due to another state, and `set` these columns; otherwise like `delete`."""
         if set is not None and not isinstance(set, Mapping):
             raise wrong("move: set", set, "a mapping from columns to values")
         with naming("move: to"):

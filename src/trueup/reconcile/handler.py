@@ -1,4 +1,4 @@
-"""A reconciler's handler: what it asks for by its signature, and what it meant by what it returned."""
+"""A reconciler's handler: which arguments its signature asks for, and which outcome its return value means."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RowHandler:
         return self.function(row, **asked)
 
     def outcome(self, returned: Any) -> Outcome:
-        """What was meant by what the function returned, in the table's own names. Raises TypeError for what means nothing."""
+        """The outcome that a return value means, in the table's own names. Raises TypeError if it means none."""
         return self.translate(outcome_of(returned, self.who))
 
     def _take(self, parameter: inspect.Parameter, hint: Any) -> None:
@@ -91,8 +91,7 @@ class RowHandler:
 
 
 def outcome_of(returned: Any, who: str = "the handler") -> Outcome:
-    """What was meant by what a handler returned. Nothing is `Unchanged()`, and a class that needs no values is one of it.
-
+    """The outcome that a return value means. None is `Unchanged()`, and a class without required values stands for an instance.
     Raises TypeError for anything else.
     """
     if returned is None:

@@ -99,7 +99,7 @@ class Delete:
 
 
 class Unchanged:
-    """Nothing to do: nothing is written to the row, and it is looked at again after the reconciler's `revisit`."""
+    """Nothing to do: the row is not written to, and is looked at again after the reconciler's `revisit`."""
 
     __slots__ = ()
 
@@ -116,8 +116,8 @@ class Unchanged:
 class Again:
     """Not yet: look at the row again after this long. No attempt is spent.
 
-    With `everybody=True` no row is looked at until then, or with `pause_by=` none of the same key: what a receiver asks for with
-    Retry-After.
+    With `everybody=True` no row of the reconciler is looked at until then (with `pause_by=`: no row of the same key). Use it when a
+    receiver answers with Retry-After.
     """
 
     __slots__ = ("after", "everybody")

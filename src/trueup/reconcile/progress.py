@@ -1,8 +1,8 @@
-"""How far a scan has come: which of its cursors may be kept, when items are handled in another order than they were found.
+"""The progress of a scan: which of its cursors may be stored, although items are handled in another order than they were found.
 
-Items that follow one another with the same cursor are a group. The cursor of a group says where to go on after the group, or
-where the group begins: generators do both. So it may be kept only when the group is known to be complete (another cursor
-came, or the end) and all of it, and of the groups before it, is handled.
+Consecutive items with the same cursor are a group. The cursor of a group says where to continue after the group, or where the group
+begins: generators do both. So it may be stored only when the group is known to be complete (because another cursor or the end came),
+and when all its items, and those of the groups before it, are handled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MERGE_AT = 64  # groups; and then at twice of what was left, so that the cost pe
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A cursor as JSON (None: the beginning), and what was handled up to it."""
+    """A cursor as JSON (None: the beginning), and how many items were handled up to it."""
 
     cursor: str | None
     items: int
@@ -47,7 +47,7 @@ class Progress:
 
     @property
     def moved(self) -> bool:
-        """Whether there is something to keep."""
+        """Whether there is progress to store."""
         return self._moved
 
     @property
@@ -75,7 +75,7 @@ class Progress:
         self._advance()
 
     def ended(self) -> None:
-        """The generator came to its end: no more items have the latest cursor."""
+        """The generator has ended, so the group of the latest cursor is complete."""
         if self._groups:
             self._groups[-1].complete = True
             self._advance()

@@ -18,11 +18,12 @@ MAX_BATCH = 100_000
 
 
 class PurgeOptions(TypedDict, total=False):
-    """`every` so often (with None only when asked), `batch` rows a statement, at most `rate` rows for the whole fleet.
+    """How often a move or deletion runs, and how much it takes.
 
-    A row that PostgreSQL refuses is left alone as `retry` says, and quarantined after its attempts.
-    `max_fraction` refuses to begin when more than this part of the whole table, as it is then, would be touched: a guard against
-    a wrong clock, a wrong import, a wrong condition.
+    `every` is the interval of sweeps (None: they run only on request), `batch` the number of rows per statement, and `rate` a limit for
+    the whole fleet. A row that PostgreSQL refuses is tried again as `retry` says, and quarantined after its last attempt.
+    `max_fraction` refuses a sweep that would touch more than this share of the table: a guard against a wrong clock, a wrong import or
+    a wrong condition.
     """
 
     name: str | None

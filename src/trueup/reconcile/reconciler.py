@@ -1,4 +1,4 @@
-"""A declared reconciler: which rows it looks at, what is called for each, and how failing ones are treated."""
+"""A declared reconciler: which rows it processes, which function it calls for each, and what happens to rows that fail."""
 
 from __future__ import annotations
 
@@ -30,15 +30,20 @@ MAX_CONCURRENCY = 1_000
 
 
 class ReconcileOptions(TypedDict, total=False):
-    """How often and how rows are looked at.
+    """How often rows are processed, and how.
 
-    Every instance sweeps `every` so often (with None only when asked, by `app.reconcilers.run`), `batch` rows a claim, `concurrency` handlers at a time. `claim="lease"` holds a
-    row by a lease of `lease_for`, renewed while its handler runs, up to `timeout`; `claim="row_lock"` by a lock on the row
-    inside a transaction that the handler gets as `tx`. A row that fails is left alone as `retry` says, `failed` being written to
-    it, and in the end quarantined, or treated as `exhausted`. A row that stays as it was is looked at again after `revisit` (unless given, `every`). `rate`
-    holds for the whole fleet (`canary` is an older name for a second rate). After `pause_after` failures of the same kind in a row the reconciler rests for
-    `pause_for`, then longer, without spending attempts; with `pause_by`, a column or a function of the row, only rows with the same
-    value do. With `pause_on="any"` it counts different rows that fail or are given up, for whatever reason, without one that works. `deadline` ends a sweep. `mode="shadow"` changes nothing.
+    Every worker sweeps at the interval `every` (None: only on request, by `app.reconcilers.run`), with `batch` rows per claim and up to
+    `concurrency` handlers at a time. `claim="lease"` holds a row by a lease of `lease_for`, which is renewed while its handler runs, up
+    to `timeout`. `claim="row_lock"` holds it by a lock on the row, in a transaction that the handler gets as `tx`.
+
+    A row that fails is tried again as `retry` says; `failed` is written to it meanwhile. After its last attempt it is quarantined, or
+    treated as `exhausted` says. A row that stays as it was is looked at again after `revisit` (by default `every`). `rate` holds for the
+    whole fleet (`canary` is an older name for a second rate).
+
+    After `pause_after` failures of the same kind in a row, the circuit breaker opens for `pause_for`, then for longer; its rows spend no
+    attempts. With `pause_by`, a column or a function of the row, only rows with the same value pause. `pause_on="any"` counts failures
+    for any reason, refusals by the handler included, of different rows without a success in between. `deadline` ends a sweep.
+    `mode="shadow"` changes nothing.
     """
 
     name: str | None
@@ -129,11 +134,11 @@ class Reconciler:
 
     @property
     def lane(self) -> str | None:
-        """Where the fleet agrees on the pace; None without one."""
+        """The lane by which the fleet shares the rate; None without a rate."""
         return None if self.rate is None else lane(self.name)
 
     def declared(self) -> Mapping[str, Any]:
-        """What people are shown of it."""
+        """The description that is stored for people."""
         return {
             "what": "reconcile",
             "rows": str(self.selection),

@@ -1,4 +1,4 @@
-"""A row as a handler gets it when it asks for nothing in particular: by name, as attribute or item, read-only."""
+"""The row that a handler gets when its parameter has no annotation: read-only, with columns as attributes and items."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Row(Mapping[str, Any]):
-    """`row.id` and `row["id"]` are the same. It is the row as it was at the claim; changing it is what outcomes are for.
+    """`row.id` and `row["id"]` are the same. It is the row as it was at the claim; outcomes change the stored row.
 
     A column called like something that every mapping has (`keys`, `items`, `values`, `get`) is there as item only.
     """

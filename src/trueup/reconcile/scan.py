@@ -1,4 +1,4 @@
-"""A scan over something that is not a table, as it stands in the code: a generator of items, and what is done with each."""
+"""A declared scan over something that is not a table: a generator of items, and a handler for each item."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ MAX_CURSOR = 64_000  # bytes of JSON: it is written every second, and belongs to
 class Scan(Generic[T]):
     """What `@app.scan(…)` makes of an async generator function.
 
-    The generator is given the cursor to go on from, None at the beginning, and yields `(item, next_cursor)`: where to go on
-    once this item is handled. Items that follow one another may share a cursor, as those of a page do; it is kept only when
-    all of them are handled.
+    The generator is given the cursor to continue from, None at the beginning, and yields `(item, next_cursor)`: where to continue
+    after this item. Consecutive items may share a cursor, as those of a page do; it is stored only when all of them are handled.
     """
 
     def __init__(
@@ -67,11 +66,11 @@ class Scan(Generic[T]):
         return f"<Scan {self.name!r}>"
 
     def __call__(self, cursor: Any = None) -> AsyncGenerator[tuple[T, Any], None]:
-        """The generator itself, from this cursor on: nothing is handled or kept."""
+        """The generator itself, from this cursor on: no item is handled, and no progress is stored."""
         return cast("AsyncGenerator[tuple[T, Any], None]", self._source(cursor))
 
     def each(self, function: Callable[[T], Any]) -> Callable[[T], Any]:
-        """Decorates what is done with one item: a coroutine function, or a plain one, which runs in a thread."""
+        """Decorates the handler of an item: a coroutine function, or a plain one, which runs in a thread."""
         if self._handler is not None:
             raise ConfigError(
                 f"scan {self.name!r}: each is declared twice ({_name(self._handler)} and {_name(function)})"

@@ -1,4 +1,4 @@
-"""Which rows, and in which order: what the claiming statements are composed from."""
+"""Which rows a reconciler selects, and in which order; the claiming statements are composed from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trueup.reconcile.table import TableSpec, checked_identifier
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """By this column (None: by the key alone), the key last. Rows without a value come first: they were never handled."""
+    """The order by this column (None: by the key alone), then by the key. Rows without a value come first: they were never handled."""
 
     column: str | None = None
     descending: bool = False
@@ -86,7 +86,7 @@ class Selection:
 
     @property
     def due_anywhere(self) -> bool:
-        """Whether time alone, without a write, can add a row in the middle of the order. In the order of due times it adds them at an end."""
+        """Whether a row in the middle of the order can become due without a write. In the order of due times, rows do so at one end."""
         if any(word in (self.table.where or "").lower() for word in TIMES):
             return True
         due = self.table.changed_at if self.stale_for is not None else self.due_at

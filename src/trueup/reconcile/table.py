@@ -1,4 +1,4 @@
-"""A user's table as it was described to `app.table(…)`. Whether it is really like that is looked at when a worker starts."""
+"""A user's table as `app.table(…)` describes it. A worker compares the description with the real table when it starts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from trueup.errors import ConfigError
 from trueup.reconcile.models import Described
 
-MAX_NAME = 63  # bytes; PostgreSQL cuts longer ones off, and then talks of another thing
+MAX_NAME = 63  # bytes; PostgreSQL cuts longer names, which then mean another table
 
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """Names exactly as they are in the database: they are quoted, so case counts and reserved words are fine."""
+    """The table and its columns, with names exactly as in the database: they are quoted, so case counts and reserved words are fine."""
 
     schema: str | None
     name: str

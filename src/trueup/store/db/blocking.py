@@ -49,7 +49,7 @@ class BlockingDatabase:
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[BlockingDatabase]:
-        """One transaction that everything on what is yielded is part of."""
+        """One transaction; every statement on the yielded object is part of it."""
         with self._pool.transaction() as connection:
             yield BegunBlocking(connection)
 

@@ -1,9 +1,9 @@
-"""Connections that do not take a commit for durable when its wait for a synchronous standby was cancelled, and that call every
-lost connection lost.
+"""Connections that report a commit as uncertain when its wait for a synchronous standby was cancelled, and that recognise every lost
+connection.
 
-With synchronous replication a commit is answered when a standby has it. If the wait is cancelled (by `pg_cancel_backend`, or by
-a client that gives up), PostgreSQL answers as if all were well, with a warning beside it: the transaction is committed on the
-primary, and is lost if that one fails now. The warning is made an error here, of the class whose outcome is unknown.
+With synchronous replication, PostgreSQL answers a commit when a standby has it. If the wait is cancelled (by `pg_cancel_backend`, or by
+a client that gives up), PostgreSQL answers with success and a warning: the transaction is committed on the primary, and is lost if the
+primary fails now. These connections turn the warning into an error of the class whose outcome is unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Unconfirmed(psycopg.OperationalError):
 
 
 class _Noticed:
-    """Apart from the connection, which would otherwise know itself and be closed late."""
+    """Notices the warning. An object of its own, because a connection with a reference to itself would be closed late."""
 
     cancelled = False
 
@@ -50,7 +50,7 @@ def _lost(error: psycopg.InternalError) -> psycopg.Error:
 
 
 class ConfirmedConnection(Connection[Any]):
-    """Raises Unconfirmed from whatever has committed: a statement, a message, the end of a transaction."""
+    """Raises Unconfirmed from the call that has committed: a statement, a message, or the end of a transaction."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

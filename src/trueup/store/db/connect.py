@@ -29,7 +29,7 @@ from trueup.store.db.message import StalePlan
 from trueup.store.db.reasons import STATEMENT_MODE, reason
 from trueup.texts import describe
 
-# The server has ended a transaction that took too long, or whose client was silent in it, and hung up.
+# The server has ended a transaction that took too long, or whose client was silent, and closed the connection.
 OVERRUN = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
 RETRYABLE = (
     psycopg.OperationalError,  # also deadlocks, serialisation failures, shutdowns, exhausted connections
@@ -136,7 +136,7 @@ def restarts(error: BaseException) -> bool:
 
 
 def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
-    """For people: that the database cannot be reached, or what it did when it was."""
+    """The error for people: the database cannot be reached, or ended the connection."""
     raised = DatabaseUnavailable(reason(error, mask(url)))
     raised.may_pass = restarts(error)
     return raised
@@ -199,7 +199,7 @@ def connection_settings(url: str, part: str, connect_timeout: timedelta, *, prep
         raise ConfigError(f"database_url is not a PostgreSQL URL: {describe(error)}") from None
     defaults: dict[str, Any] = {
         **KEEPALIVE,
-        "client_encoding": "UTF8",  # what the role or the database has may lack characters of jobs' arguments
+        "client_encoding": "UTF8",  # the encoding of the role or the database may lack characters of jobs' arguments
         "application_name": f"trueup {part}",
         "connect_timeout": max(1, round(connect_timeout.total_seconds())),
     }
@@ -228,7 +228,7 @@ async def open_connection(settings: dict[str, Any]) -> psycopg.AsyncConnection[A
 
 @asynccontextmanager
 async def closed_unless_usable(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[None]:
-    """Around what is done with a new connection before anything else knows of it: it may fail, or be cancelled."""
+    """Around the preparation of a new connection that nothing else refers to yet: closes it after an error or a cancellation."""
     try:
         yield
     except BaseException:
@@ -291,7 +291,7 @@ def leads_to_the_server_sync(connection: psycopg.Connection[Any], *, ours: bool 
 async def begin_afresh(connection: psycopg.AsyncConnection[Any], *, direct: bool, ours: bool) -> None:
     """Have each transaction on this connection, which runs users' triggers and functions, begin with the session as it was opened.
 
-    Behind a pooler (not `direct`) only the role is put right: the rest is the pooler's, which has set it for this client.
+    Behind a pooler (not `direct`) only the role is reset: the pooler has set everything else for this client.
     """
     if not direct:
         message.begin_afresh(connection, [OWN_ROLE])
@@ -304,7 +304,7 @@ async def begin_afresh(connection: psycopg.AsyncConnection[Any], *, direct: bool
 
 
 def afresh_sync(connection: psycopg.Connection[Any], *, ours: bool) -> Sequence[bytes]:
-    """What each transaction is to begin with on this connection, for the same reason."""
+    """The statements with which each transaction on this connection begins, for the same reason."""
     if not leads_to_the_server_sync(connection, ours=ours):
         return OWN_SESSION
     connection.execute(RESET_ALL)
@@ -317,7 +317,7 @@ def afresh_sync(connection: psycopg.Connection[Any], *, ours: bool) -> Sequence[
 def _set_again(
     connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any], row: tuple[Any, ...] | None, *, ours: bool
 ) -> list[bytes]:
-    """What makes a session ready for us whose settings are all what its role and its database say. `row` answers OUR_DEFAULTS."""
+    """The statements that prepare a session whose settings are the defaults of its role and database. `row` answers OUR_DEFAULTS."""
     assert row is not None
     idle_session_timeout, isolation = row
     needed = (
@@ -332,7 +332,7 @@ def _set_again(
 async def make_ready(connection: psycopg.AsyncConnection[Any], prepare: str, *, ours: bool) -> bool:
     """Prepare a connection for a pool. With `prepare="auto"`, statements are prepared on it unless there is a pooler.
 
-    Whether it leads to the server, without a pooler in between.
+    Returns whether there is no pooler in between.
     """
     await make_readable(connection)
     direct = await leads_to_the_server(connection, ours=ours)
@@ -394,7 +394,7 @@ def give_up_aside(connection: psycopg.Connection[Any]) -> None:
 
 
 def abort(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
-    """Make the task or thread that waits on this connection fail immediately: its socket is shut, the object stays theirs."""
+    """Make the task or thread that waits on this connection fail immediately: its socket is shut, and the waiter closes the connection."""
     try:
         duplicate = socket.socket(fileno=os.dup(connection.fileno()))
     except (OSError, psycopg.Error):

@@ -1,8 +1,8 @@
-"""Jobs on their way through a caller's connection, whose encoding may lack their characters, or have others in their places.
+"""Fits jobs to the encoding of a caller's connection, which may lack their characters or have others in their places.
 
-Connections of ours speak UTF-8. A caller's may be in what its role or its settings say. Arguments and metadata are JSON, which needs
-nothing but ASCII. A key goes as it is or not at all: Shift JIS has a yen sign where the server reads a backslash, so what arrives must
-be what was sent.
+trueup's own connections use UTF-8. A caller's connection may have another encoding by its role or its settings. Arguments and metadata
+are JSON, for which ASCII suffices. A key is sent unchanged or refused: Shift JIS has a yen sign where the server reads a backslash, so
+the encoding must give back the same text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEYS = {"unique_key": "unique=", "key": "the value of fair_by="}  # names of ki
 
 
 def encoding_of(connection: AsyncConnection[Any] | Connection[Any] | AsyncpgConnection) -> str | None:
-    """As Python calls it; None when it has every character."""
+    """The encoding's name in Python; None when it has every character."""
     if isinstance(connection, AsyncpgConnection):
         encoding = pg2pyenc(connection.encoding.encode())
     else:
@@ -34,7 +34,7 @@ def encoding_of(connection: AsyncConnection[Any] | Connection[Any] | AsyncpgConn
 
 
 def fitted(draft: Draft, encoding: str | None) -> Draft:
-    """The job as this encoding can carry it. Raises InvalidArguments that names what it cannot."""
+    """The job in a form that this encoding can carry. Raises InvalidArguments that names the text which it cannot."""
     if encoding is None:
         return draft
     for name, called in _KEYS.items():

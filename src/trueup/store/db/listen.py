@@ -33,9 +33,9 @@ class NotifyConnection:
         self._connection: AsyncConnection[Any] | None = None
 
     async def open(self) -> bool:
-        """Listen. False when notifications do not reach us although the statements succeed.
+        """Listen. False when notifications do not arrive although the statements succeed.
 
-        Raises TimeoutError when a server, or a pooler, takes the connection and then says nothing.
+        Raises TimeoutError when a server or a pooler accepts the connection and then does not answer.
         """
         async with asyncio.timeout(self._within):
             return await self._open()

@@ -58,11 +58,11 @@ class OwnConnection:
         server_timeout: timedelta | None = None,
         for_rows: bool = False,
     ) -> None:
-        """`prepare`: whether statements sent in messages are kept by the server; "auto": unless a pooler stands in between.
+        """`prepare` says whether the server keeps statements that are sent in messages; "auto": unless there is a pooler in between.
 
-        `for_rows`: but not those that are steered, over many rows of users' tables: a plan for any values is a bad one for them. And
-        what triggers and functions of users set for the session is undone.
-        With `server_timeout`, the server ends statements sooner than it has to because of `timeout`.
+        With `for_rows`, steered statements over many rows of users' tables are not kept, because a generic plan is bad for them, and
+        session settings made by users' triggers and functions are undone. With `server_timeout`, the server ends statements sooner than
+        `timeout` requires.
         """
         self.part = part
         self._prepare = prepare
@@ -98,7 +98,7 @@ class OwnConnection:
             return await fetch_records(connection, query, params)
 
     async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Fetched:
-        """As `fetch`, of a statement that the server keeps if it may: for looks that are repeated all the time."""
+        """`fetch` with a statement that the server keeps prepared if it may, for looks that are repeated all the time."""
         async with self.use() as connection:
             answers = await message.send(connection, BEGIN, self._limit, Query(query, params), b"COMMIT")
             if answers.error is not None:

@@ -269,8 +269,8 @@ class Pool(_Bounded):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """For our own statements: each has a snapshot of its own, whatever the server's default, because what is locked first is
-        read afterwards. Users' transactions are begun elsewhere."""
+        """A transaction for trueup's own statements. Each statement has its own snapshot, whatever the server's default, because rows
+        are locked first and read afterwards. Users' transactions are begun elsewhere."""
         async with self.use() as connection:
             await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
             async with connection.transaction():
@@ -278,7 +278,7 @@ class Pool(_Bounded):
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Begun]:
-        """One transaction that everything on what is yielded is part of."""
+        """One transaction; every statement on the yielded object is part of it."""
         async with self.transaction() as connection:
             yield Begun(connection)
 
