@@ -4,7 +4,8 @@ A node may answer with a part of a block as readily as with all of it: its index
 new. An empty list means "nothing there" only if the header says so, too:
 
 - no transactions only with the root of an empty tree, and as many receipts as transactions, of the same block;
-- transactions are numbered without a gap, and the gas of their receipts adds up to the header's;
+- transactions are numbered without a gap, and the gas of their receipts adds up to the header's; each has the sender and receiver
+  of its receipt, and no receiver only if it made a contract;
 - each bit of the header's logs bloom comes from a receipt, each receipt's bloom is that of its logs, and the logs are numbered
   without a gap. A failed transaction has none.
 
@@ -187,6 +188,10 @@ def _transaction(where: Place, told: Any, receipts: dict[Any, dict[str, Any]]) -
     succeeded = _succeeded(told, receipt)
     if receipt["logs"] and not succeeded:
         raise Inconsistent(f"a transaction of block {where.number} failed, and has logs")
+    if any(_lower(receipt[name]) != _lower(told.get(name)) for name in ("from", "to") if name in receipt):
+        raise Inconsistent(f"a transaction of block {where.number} has another sender or receiver in its receipt")
+    if to is None and succeeded and receipt.get("contractAddress") is None:
+        raise Inconsistent(f"a transaction of block {where.number} has no receiver, and made no contract")
     return Transaction(
         hash=told["hash"],
         sender=address(told.get("from")),
@@ -218,7 +223,7 @@ def _transfers(logs: Sequence[Any]) -> Sequence[TokenTransfer]:
     counted: Counter[tuple[str, str]] = Counter()
     found = []
     for log in logs:
-        topics, data = log["topics"], _field(log, "data")
+        topics, data = log["topics"], _bytes(log.get("data"))
         if len(topics) != 3 or topics[0] != TRANSFER or len(data) != 66:
             continue
         token, amount = address(log["address"]), number(data)
@@ -239,6 +244,16 @@ def address(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch("0x[0-9a-fA-F]{40}", value):
         raise ChainUnavailable(f"the node said {str(value)[:60]!r} where an address belongs")
     return value.lower()
+
+
+def _bytes(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch("0x(?:[0-9a-fA-F]{2})*", value):
+        raise ChainUnavailable(f"the node said {str(value)[:40]!r} where bytes belong")
+    return value
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
 
 
 def at_most(value: int, most: int) -> int:

@@ -173,7 +173,8 @@ def _whereabouts(told: Any, asked: str) -> Whereabouts | None:
         return None
     if not isinstance(told, dict) or told.get("hash") != asked:
         raise ChainUnavailable(f"the node answered something else than transaction {asked}")
-    if told.get("blockHash") is None:
+    where = [told.get(name, "left out") for name in ("blockHash", "blockNumber")]
+    if where == [None, None]:  # anything else does not say that it waits
         return Whereabouts(None)
-    hash_(told["blockHash"])
-    return Whereabouts(number(told.get("blockNumber")))
+    hash_(where[0])
+    return Whereabouts(number(where[1]))

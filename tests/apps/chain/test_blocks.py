@@ -45,6 +45,9 @@ def receipt(n: int) -> dict[str, Any]:
     return {
         "transactionHash": f"0x{n:064x}",
         "blockHash": HASH,
+        "from": ADA,
+        "to": BOB,
+        "contractAddress": None,
         "status": "0x1",
         "gasUsed": hex(21_000),
         "cumulativeGasUsed": hex(21_000 * n),
@@ -105,6 +108,12 @@ LIES: dict[str, Callable[[Any], Any]] = {
     "a log of another transaction": lambda told: told["receipts"][2]["logs"][1].update(transactionHash=OTHER),
     "logs of what failed": lambda told: told["receipts"][2].update(status="0x0"),
     "a log of another block": lambda told: told["receipts"][0]["logs"][1].update(blockHash=OTHER),
+    "a receiver that is left out": lambda told: told["transactions"][1].pop("to"),
+    "a receiver that is left out twice": lambda told: [
+        each.update(to=None) for each in (told["transactions"][1], told["receipts"][1])
+    ],
+    "a receiver that the receipt does not have": lambda told: told["transactions"][1].update(to=ADA),
+    "a sender that the receipt does not have": lambda told: told["transactions"][1].update({"from": BOB}),
     "a log that was removed": lambda told: told["receipts"][0]["logs"][1].update(removed=True),
 }
 
@@ -116,6 +125,9 @@ UNREADABLE: dict[str, Callable[[Any], Any]] = {
     "no topics": lambda told: told["receipts"][2]["logs"][1].pop("topics"),
     "topics that are none": lambda told: told["receipts"][2]["logs"][1].update(topics=[None]),
     "a log that is none": lambda told: told["receipts"][2]["logs"].__setitem__(1, "0x"),
+    "half a byte of data": lambda told: told["receipts"][2]["logs"][1].update(data="0x1"),
+    "no data": lambda told: told["receipts"][2]["logs"][1].update(data=""),
+    "data that is none": lambda told: told["receipts"][2]["logs"][1].update(data="0x-1"),
     "more gas than a number": lambda told: told["receipts"][1].update(gasUsed=f"0x{'f' * 600}"),
 }
 
@@ -142,6 +154,13 @@ def test_what_has_no_meaning_is_told(slip: str) -> None:
     UNREADABLE[slip](told)
     with pytest.raises(ChainUnavailable):
         read(told)
+
+
+def test_a_contract_that_is_made_has_an_address_and_no_receiver() -> None:
+    told = copy.deepcopy(TRUE)
+    told["transactions"][1]["to"] = told["receipts"][1]["to"] = None
+    told["receipts"][1]["contractAddress"] = OTHER[:42].upper().replace("X", "x")
+    assert read(told).transactions[1].to is None
 
 
 def test_logs_that_only_look_like_transfers_are_passed_over() -> None:

@@ -14,7 +14,7 @@ from apps.chain.anvil import Anvil
 from apps.chain.blocks import Block, Inconsistent, block
 from apps.chain.hostile import BATCH_LIMIT, BOMB, BOMBS, LIES, Hostile, bomb, hostile_to
 from apps.chain.kept import KeptBlocks, Reorganised
-from apps.chain.reader import PAGE, Reader, WrongChain
+from apps.chain.reader import PAGE, Reader, Whereabouts, WrongChain
 from apps.chain.rpc import ChainRefused, ChainSlow, ChainTooMuch, ChainUnavailable, Rpc
 from apps.payments.token import deploy, transfer
 
@@ -118,6 +118,28 @@ async def test_a_node_that_does_not_know_receipts_by_block_is_asked_for_each(
     assert await old.read(0, 5) == await there.read(0, 5)
     await old.aclose()
     await there.aclose()
+
+
+PARTS_OF_A_TRANSACTION = {
+    "a block without its hash": {"blockNumber": "0x2"},
+    "a block whose hash is null": {"blockNumber": "0x2", "blockHash": None},
+    "a block without its number": {"blockHash": "0x" + "ab" * 32},
+    "nothing of a block": {},
+}
+
+
+@pytest.mark.parametrize("part", PARTS_OF_A_TRANSACTION)
+async def test_a_transaction_waits_only_if_the_node_says_that_it_is_in_no_block(
+    reader: Reader, hostile: Hostile, part: str
+) -> None:
+    """What is taken for waiting is taken for gone from its block."""
+    asked = "0x" + "12" * 32
+    waits = {"hash": asked, "blockHash": None, "blockNumber": None}
+    hostile.mode = lambda call, result: waits if call["method"] == "eth_getTransactionByHash" else result
+    assert await reader.find([asked]) == [Whereabouts(None)]
+    waits = {"hash": asked, **PARTS_OF_A_TRANSACTION[part]}
+    with pytest.raises(ChainUnavailable):
+        await reader.find([asked])
 
 
 @pytest.mark.parametrize(
