@@ -211,7 +211,7 @@ async def _waiting_for_plans(tx: Tx, after: int, most: int) -> list[tuple[User, 
         "select u.id, first_name, last_name, date_of_birth, timezone, e.id, e.target_year,"
         "       array(select target_year from events where user_id = u.id and id <> e.id)"
         "  from users as u join events as e on e.user_id = u.id and e.status = 'PENDING' and e.version = 0"
-        " where u.id > %s order by u.id limit %s for update of u",
+        " where u.id > %s and u.date_of_birth between '0001-01-01' and '9999-12-31' order by u.id limit %s for update of u",
         [after, most],
     )
     return [(User(*row[:5]), *row[5:]) for row in await cursor.fetchall()]

@@ -28,6 +28,15 @@ create table if not exists events (
   unique (user_id, event_type, target_year)
 );
 
+-- PostgreSQL can keep days and moments that Python cannot read, and one of them would end every list that it is in. Rows from before
+-- these constraints stay as they are.
+alter table users drop constraint if exists users_date_of_birth;
+alter table users add constraint users_date_of_birth check (date_of_birth between '0001-01-01' and '9000-01-01') not valid;
+alter table events drop constraint if exists events_moments;
+alter table events add constraint events_moments
+      check (least(target_timestamp_utc, next_attempt_at, executed_at) >= '0001-01-02Z'
+             and greatest(target_timestamp_utc, next_attempt_at, executed_at) <= '9001-01-01Z') not valid;
+
 -- By which rules messages are planned; `planned_until` is how far that has come, and null when it has come to the end.
 create table if not exists planning (
   only_row       boolean primary key default true constraint planning_one_row check (only_row),

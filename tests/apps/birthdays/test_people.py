@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import pytest
+from psycopg.errors import CheckViolation
 
 from apps.birthdays import people, planning
 from apps.birthdays.config import Config
@@ -224,6 +225,26 @@ async def test_other_time_zone_data_plan_anew_in_batches_and_once(desk: Desk, mo
     await desk.do("update events set target_timestamp_utc = '2026-12-01 10:00Z'")
     await desk.service.prepare()
     assert (await desk.moments(users[0]))[0][1] == "2026-12-01 10:00", "nothing is touched when the rules are the same"
+
+
+@pytest.mark.parametrize("born", ["infinity", "-infinity", "0044-03-15 BC", "20000-01-01"])
+async def test_a_birthday_that_cannot_be_read_is_refused_and_keeps_no_process_from_its_start(
+    desk: Desk, born: str
+) -> None:
+    ada = await desk.user(born=date(1990, 12, 1))
+    bob = await desk.user("Bob")
+    unreadable = "update users set date_of_birth = %s where id = %s"
+    for column in ("target_timestamp_utc", "next_attempt_at", "executed_at"):
+        with pytest.raises(CheckViolation):
+            await desk.do(f"update events set {column} = %s where user_id = %s", [born, bob])
+    with pytest.raises(CheckViolation):
+        await desk.do(unreadable, [born, bob])
+    await desk.do("alter table users drop constraint users_date_of_birth")  # as one that was stored before it was there
+    await desk.do(unreadable, [born, bob])
+    await desk.do("update events set target_timestamp_utc = target_timestamp_utc + interval '1 hour'")
+    await desk.do("update planning set rules = 'other ones'")
+    await desk.service.prepare()
+    assert await desk.moments(ada) == [(2026, "2026-12-01 09:00")]
 
 
 async def test_a_correction_and_a_revived_dead_letter_make_one_message_for_a_year(desk: Desk) -> None:
