@@ -108,7 +108,8 @@ async def _reconcile(service: Service) -> int:
 
 async def _orphans(service: Service) -> int:
     run = await service.app.reconcilers.run(ORPHANED_OBJECTS)
-    print(f"{run.ending}{'' if run.why is None else f': {run.why}'}", file=sys.stderr)
+    why = (run.why or "").partition(": ")[2]  # without the type of the error
+    print(f"{ORPHANED_OBJECTS}: {run.ending}{why and f': {why}'}", file=sys.stderr)
     return 0 if run.ok else 1
 
 
