@@ -22,6 +22,7 @@ from trueup.jobs.outcome import (
     Raised,
     Returned,
     Snooze,
+    Unfit,
     Untrusted,
 )
 
@@ -68,12 +69,38 @@ def test_an_error_at_the_last_attempt_is_buried(attempt: int) -> None:
     ("error", "reason"),
     [
         (GiveUp("the account is closed"), "the account is closed"),
-        (InvalidArguments("send: to: is missing"), "its arguments do not fit the job"),
         (PermissionError("no"), "not an error worth retrying"),
     ],
 )
 def test_errors_that_no_attempt_can_help_are_buried_at_once(error: Exception, reason: str, attempt: int) -> None:
     assert move(Raised(error), attempt) == Bury(reason, Failure.of(error, attempt))
+
+
+def test_arguments_that_do_not_fit_are_buried_at_once_and_the_same_error_of_the_handlers_own_is_retried() -> None:
+    error = InvalidArguments("send: to: is missing")
+    assert move(Unfit(error)) == Bury("its arguments do not fit the job", Failure.of(error, 1))
+    assert isinstance(move(Raised(error)), RetryAfter)
+
+
+class Exiting(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        raise SystemExit(3)
+
+
+class ExitsWhenCompared(Exception, metaclass=Exiting): ...
+
+
+class ExitsWhenAsked(GiveUp):
+    @property
+    def reason(self) -> str:
+        raise SystemExit(3)
+
+
+def test_code_of_a_users_class_that_exits_does_not_end_the_worker() -> None:
+    assert isinstance(move(Raised(ExitsWhenAsked())), RetryAfter)
+    buried = move(Raised(BOOM), retry=Retry(retry_on=(ExitsWhenCompared,)))
+    assert isinstance(buried, Bury)
+    assert buried.reason == "its retry rule fails"
 
 
 @pytest.mark.parametrize("error", [JobTimeout(timedelta(seconds=5)), SystemExit(3), KeyboardInterrupt()])

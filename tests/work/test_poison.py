@@ -18,7 +18,7 @@ import pytest
 from tests.support.watching import Watched, until
 from trueup import App, Discard, GiveUp, Retry, Snooze
 from trueup.clock import elapsed
-from trueup.errors import LostClaim
+from trueup.errors import InvalidArguments, LostClaim
 from trueup.events import JobFinishRefused, JobResultDropped, ScanCompleted, ServiceFailed
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
@@ -65,6 +65,26 @@ class Moody(Snooze):
 
     @after.setter
     def after(self, value: Any) -> None: ...
+
+
+class Mapped(dict[str, Any]):
+    """A result whose own code raises when it is read."""
+
+    def __iter__(self) -> Any:
+        raise self["error"]
+
+
+@dataclass
+class Fielded:
+    n: int = 1
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "n":
+            raise ZeroDivisionError("boom")
+        return super().__getattribute__(name)
+
+
+class Panic(BaseException): ...
 
 
 def with_causes(count: int) -> BaseException:
@@ -123,6 +143,12 @@ WRITE = {
     "a result with a lone surrogate": Cell(lambda: "\ud800", state="done"),
     "a result with a NUL": Cell(lambda: {"a": "\x00"}, state="done"),
     "a result that is not JSON": Cell(lambda: float("nan"), state="done"),
+    "a result that raises when it is read": Cell(Fielded, state="done"),
+    "a result that exits when it is read": Cell(lambda: Mapped(error=SystemExit(3)), state="done"),
+    "a result that panics when it is read": Cell(lambda: Mapped(error=Panic("boom")), state="done"),
+    "an InvalidArguments of its own": Cell(
+        raising(lambda: InvalidArguments("of another job")), reason="out of attempts", said="of another job"
+    ),
     "a result of 20 MB": Cell(lambda: "r" * 20_000_000, state="done"),
 }
 REFUSED = {

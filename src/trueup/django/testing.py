@@ -30,7 +30,7 @@ from trueup.jobs.context import Context
 from trueup.jobs.decide import Bury, Complete, Drop, Move, RetryAfter, SnoozeFor, decide
 from trueup.jobs.definition import Job
 from trueup.jobs.job import ClaimedJob
-from trueup.jobs.outcome import Discard, Outcome, Raised, Returned, Snooze
+from trueup.jobs.outcome import Discard, Outcome, Raised, Returned, Snooze, Unfit
 from trueup.jobs.payload import encode_result
 from trueup.leases.lost import LostSignal
 from trueup.store.db.blocking import BlockingDatabase, finish
@@ -185,21 +185,23 @@ class Runner:
     def run(self, job: ClaimedJob) -> Ran:
         definition = self._app.registry[job.kind]
         outcome: Outcome
+        failed: type[Unfit | Raised] = Unfit
         result, error, trace = None, None, None
         try:
+            args, kwargs = definition.arguments.load(job.args)
+            failed = Raised
             with self._guarded():
-                result = self._call(definition, job)
+                result = self._call(definition, job, args, kwargs)
             outcome = Returned(None if result is None else encode_result(result, self._app.settings.result_limit))
         except Exception as raised:
             error, trace = raised, raised.__traceback__
-            outcome = Raised(raised)
+            outcome = failed(raised)
         self._write(job, decide(outcome, job, definition.retry, self._random))
         if error is not None:
             error.__traceback__ = trace  # for the report of the test
         return Ran(job.id, job.kind, job.attempt, result, error)
 
-    def _call(self, definition: Job[..., Any], job: ClaimedJob) -> Any:
-        args, kwargs = definition.arguments.load(job.args)
+    def _call(self, definition: Job[..., Any], job: ClaimedJob, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if definition.arguments.context is not None:
             kwargs[definition.arguments.context] = Context(job, LostSignal(), self)
         if definition.arguments.tick is not None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from trueup.backoff import Retry
-from trueup.errors import InvalidArguments
 from trueup.jobs.exhausted import TRIES, Exhausting
 from trueup.jobs.failure import Failure
 from trueup.jobs.job import ClaimedJob
@@ -25,6 +24,7 @@ from trueup.jobs.outcome import (
     RunSkipped,
     Snooze,
     Undone,
+    Unfit,
     Untrusted,
 )
 
@@ -117,12 +117,18 @@ def decide(outcome: Outcome, job: ClaimedJob, retry: Retry, rng: random.Random) 
             return Release(job.lane, job.key)
         case Misplaced(lane, key):
             return Release(lane, key)
+        case Unfit(error):
+            failure = Failure.of(error, job.attempt)
+            error.__traceback__ = None
+            return Bury("its arguments do not fit the job", failure)
         case Undone() if job.snoozed_for < FREE_RETRIES_FOR:
             return SnoozeFor(timedelta(seconds=rng.uniform(*FREE_RETRY_AFTER)))
         case Raised(error) | Undone(error):
             try:
                 move = _after_error(error, job, retry, rng)
-            except Exception as broken:  # a user's own class may raise when it is asked for its reason
+            except KeyboardInterrupt:
+                raise
+            except BaseException as broken:  # a user's own class may raise when it is asked for its reason
                 error = broken
                 move = _after_error(broken, job, retry, rng)
             # The move has everything that is stored. The frames of its traceback hold the error, which would be a cycle per failure.
@@ -142,13 +148,13 @@ def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: rando
     failure = Failure.of(error, job.attempt)
     try:
         worth_retrying = retry.worth_retrying(error)
-    except Exception as broken:  # a user's class may raise when it is compared
+    except KeyboardInterrupt:
+        raise
+    except BaseException as broken:  # a user's class may raise when it is compared
         return Bury("its retry rule fails", Failure.of(broken, job.attempt))
     match error:
         case GiveUp(reason=reason):
             return Bury(reason, failure)
-        case InvalidArguments():
-            return Bury("its arguments do not fit the job", failure)
     if not worth_retrying:
         return Bury("not an error worth retrying", failure)
     if job.attempt >= job.max_attempts:

@@ -63,7 +63,14 @@ NOTHING_RETURNED = Returned()
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The handler raised, timed out, or its stored arguments do not fit."""
+    """The handler raised, or timed out."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """The handler was not called: the stored arguments do not fit its signature."""
 
     error: BaseException
 
@@ -110,7 +117,7 @@ class Untrusted:
     """The handler was not called: this process may no longer hold the job."""
 
 
-Outcome = Over | Returned | Raised | Undone | AskedToStop | Interrupted | Misplaced | Finished | Untrusted
+Outcome = Over | Returned | Raised | Unfit | Undone | AskedToStop | Interrupted | Misplaced | Finished | Untrusted
 
 
 class JobTimeout(Portable, TimeoutError):

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import CoreConfig, PydanticSerializationError, from_json, to_json
 
 from trueup.errors import InvalidArguments
-from trueup.texts import fault_in_text
+from trueup.texts import describe, fault_in_text, type_name
 
 SERIALIZED = CoreConfig(
     ser_json_inf_nan="constants",  # so that they can be seen and refused, instead of becoming null
@@ -39,7 +39,18 @@ _CONTAINERS = (Mapping, list, tuple, set, frozenset, BaseModel)
 
 
 def encode_result(value: Any, limit: int, root: str = "result") -> str:
-    """A handler's return value, or what `root` names, as JSON. Raises InvalidArguments when it cannot be stored."""
+    """A handler's return value, or what `root` names, as JSON. Raises InvalidArguments when it cannot be stored, whatever the code of
+    the value's own class raises: the handler has done its work, and would otherwise be called again for it."""
+    try:
+        return _encoded(value, limit, root)
+    except (InvalidArguments, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        said = f"{type_name(error)}: {describe(error)}"
+        raise InvalidArguments(f"{root}: cannot be stored as JSON: reading it raised {said}") from None
+
+
+def _encoded(value: Any, limit: int, root: str) -> str:
     try:
         encoded = to_json(value, inf_nan_mode="constants", bytes_mode="base64")
     except (PydanticSerializationError, ValueError, RecursionError) as error:

@@ -118,7 +118,9 @@ def shown(outcome: Outcome) -> str:
     """An outcome as text for people, even if its values cannot be shown."""
     try:
         return clean(repr(outcome), MAX_MESSAGE)
-    except Exception as broken:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as broken:
         return f"{type(outcome).__name__}(… {type(broken).__name__} …)"
 
 
@@ -204,7 +206,9 @@ def _meanwhile(
             outcome = failed(
                 made, Failed(error, row.attempt, reconciler.retry.max_attempts, row.claimed_at + running_for + delay)
             )
-        except Exception as broken:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as broken:
             error.add_note(f"and failed= raised {type_name(broken)}: {describe(broken)}")
             return None
     if isinstance(outcome, To) and outcome.state in reconciler.selection.states:

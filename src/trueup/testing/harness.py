@@ -17,7 +17,7 @@ from trueup.app import App
 from trueup.dsn import Secret
 from trueup.faults import Died, dying_at
 from trueup.jobs.definition import Job
-from trueup.jobs.outcome import Discard, Raised, Snooze
+from trueup.jobs.outcome import Discard, Raised, Snooze, Unfit
 from trueup.jobs.records import JobDetails
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.reconciler import Reconciler
@@ -204,7 +204,7 @@ class Harness:
             with dying_at("before_commit"):
                 while job_id in {each.id for each in worker.worker.hand.in_hand()}:
                     outcome = await worker.run_one()
-                    if isinstance(outcome, Raised) and not isinstance(outcome.error, Died | Snooze | Discard):
+                    if isinstance(outcome, Raised | Unfit) and not isinstance(outcome.error, Died | Snooze | Discard):
                         raise outcome.error
         finally:
             await worker.end()

@@ -52,7 +52,9 @@ def opened(result: Any) -> Any:
         return result
     try:
         value = pickle.loads(result.payload)  # noqa: S301 - made by `call_by_name` in a process of ours
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise HandlerError(result.said or f"its result cannot be read back: {error}") from None
     if not result.failed:
         return value

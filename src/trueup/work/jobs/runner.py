@@ -40,6 +40,7 @@ from trueup.jobs.outcome import (
     Raised,
     Returned,
     Undone,
+    Unfit,
     Untrusted,
 )
 from trueup.jobs.payload import encode_result
@@ -218,7 +219,10 @@ class Runner:
         try:
             if job.lane != definition.lane and (definition.controls.any or job.lane != job.queue):
                 return Misplaced(definition.controls.lane(job.kind, job.queue), stored_key(definition, job))
-            args, kwargs = definition.arguments.load(job.args)
+            try:
+                args, kwargs = definition.arguments.load(job.args)
+            except InvalidArguments as error:
+                return Unfit(error)
             if definition.arguments.context is not None:
                 run.lost = LostSignal()
                 context = Context(job, run.lost, self._access)

@@ -223,7 +223,9 @@ def _why_spent(row: ClaimedRow) -> Exception:
 def _made_if_possible(make: Any, row: ClaimedRow) -> Any:
     try:
         return make(row.values)
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         return None
 
 

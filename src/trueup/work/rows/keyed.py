@@ -42,7 +42,9 @@ class Keyed:
         try:
             value = row.values.get(by) if isinstance(by, str) else by(self._reconciler.handler.shape.make(row.values))  # type: ignore[misc]
             return "" if value is None else str(value)[:MAX_KEY].replace("\0", "")
-        except Exception:  # a row that does not fit fails by itself when it is handled
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # a row that does not fit fails by itself when it is handled
             return ""
 
     def of(self, held: RowInHand) -> Breaker:

@@ -199,5 +199,7 @@ class Pass:
 def _shown(item: Any) -> str:
     try:
         return clean(repr(item), MAX_SHOWN)
-    except Exception as broken:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as broken:
         return f"<{type(item).__name__} that cannot be shown: {type(broken).__name__}>"
