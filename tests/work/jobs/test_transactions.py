@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from tests.support.watching import Watched
 from trueup import App, Context, JobFailed, LostClaim, Retry, TrueupError, injected
@@ -216,6 +217,35 @@ async def test_a_job_has_one_finishing_transaction(still: App, worker: ManualWor
     assert "already done" in str(errors[0])
 
 
+async def test_a_second_finishing_transaction_is_not_called_a_lost_lease(still: App, worker: ManualWorker) -> None:
+    """Opened before the first one has ended, or made before it and entered after it."""
+    said: list[str] = []
+
+    @still.job
+    async def nested(ctx: Context = injected) -> None:
+        try:
+            async with ctx.transaction(), ctx.transaction():
+                pass
+        except TrueupError as error:
+            said.append(str(error))
+
+    @still.job
+    async def twice(ctx: Context = injected) -> None:
+        one = ctx.transaction()
+        async with one:
+            pass
+        try:
+            async with one:
+                pass
+        except TrueupError as error:
+            said.append(str(error))
+
+    await nested.enqueue()
+    await twice.enqueue()
+    await worker.run_pending()
+    assert said == ["this job is already done; a job has only one finishing transaction"] * 2
+
+
 @both
 async def test_progress_is_kept_and_refused_once_the_claim_is_lost(
     still: App, worker: ManualWorker, database_url: str, sync: bool
@@ -346,3 +376,73 @@ async def test_a_handler_that_ends_the_transaction_itself_is_told_and_not_done(
     following = await after.enqueue()
     await worker.run_pending()
     assert state_of(table, following.id) == "done", "the connection is of use to the next one"
+
+
+PROBE = """
+select current_setting('TimeZone'), current_setting('DateStyle'), to_regclass('pg_temp.odd') is null,
+       (select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory'),
+       (select count(*) from pg_listening_channels()), (select count(*) from pg_cursors)
+"""
+OF_A_SESSION = {
+    "a time zone": "set time zone 'Asia/Tokyo'",
+    "a time zone, locally": "set local time zone 'Asia/Tokyo'",
+    "a DateStyle": "set datestyle to German",
+    "a lock": "select pg_advisory_lock(42)",
+    "a channel": "listen odd",
+    "a cursor": "declare odd cursor with hold for select 1",
+    "a table": "create temp table odd (n int)",
+}
+OF_A_CONNECTION: dict[str, tuple[str, Any]] = {
+    "rows of another shape": ("row_factory", dict_row),
+    "raw cursors": ("cursor_factory", None),
+    "named cursors": ("server_cursor_factory", psycopg.RawServerCursor),
+    "prepared statements": ("prepare_threshold", 0),
+}
+
+
+@both
+@pytest.mark.parametrize("what", [*OF_A_SESSION, *OF_A_CONNECTION])
+async def test_what_a_handler_sets_on_its_connection_ends_with_its_transaction(
+    still: App, worker: ManualWorker, sync: bool, what: str
+) -> None:
+    """The handler is done, not blamed for a COMMIT, and the next job finds the connection as the first one did."""
+    found: list[Any] = []
+    raw = psycopg.RawCursor if sync else psycopg.AsyncRawCursor
+
+    def state(tx: Any, row: Any) -> Any:
+        return row, [getattr(tx, name) for name, _ in OF_A_CONNECTION.values()], tx._notice_handlers[1:]
+
+    def meddle(tx: Any) -> None:
+        tx.add_notice_handler(print)
+        if what in OF_A_CONNECTION:
+            name, value = OF_A_CONNECTION[what]
+            setattr(tx, name, raw if value is None else value)
+
+    async def probe(ctx: Context = injected) -> None:
+        async with ctx.transaction() as tx:
+            found.append(state(tx, await (await tx.execute(PROBE)).fetchone()))
+
+    async def odd(ctx: Context = injected) -> None:
+        async with ctx.transaction() as tx:
+            if what in OF_A_SESSION:
+                await tx.execute(OF_A_SESSION[what])  # type: ignore[arg-type]
+            meddle(tx)
+
+    def probe_sync(ctx: Context = injected) -> None:
+        with ctx.transaction() as tx:
+            found.append(state(tx, tx.execute(PROBE).fetchone()))
+
+    def odd_sync(ctx: Context = injected) -> None:
+        with ctx.transaction() as tx:
+            if what in OF_A_SESSION:
+                tx.execute(OF_A_SESSION[what])  # type: ignore[arg-type]
+            meddle(tx)
+
+    retry = Retry(max_attempts=1)
+    probing = still.job(name="probe", retry=retry)(probe_sync if sync else probe)
+    meddling = still.job(name="odd", retry=retry)(odd_sync if sync else odd)
+    for job in (probing, meddling, probing):
+        handle = await job.enqueue()
+        await worker.run_pending()
+        await handle.result()
+    assert found[0] == found[1]

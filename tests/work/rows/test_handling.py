@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from tests.support.watching import until
 from tests.work.rows.field import NAME, Field
@@ -624,6 +625,31 @@ async def test_the_row_and_the_handlers_writes_are_one_transaction(field: Field)
     known = await field.known(2)
     assert known is not None
     assert (known["state"], known["attempt"]) == ("resting", 1)
+
+
+@pytest.mark.parametrize("claim", ["row_lock", "lease"])
+async def test_what_a_handler_sets_on_its_connection_the_next_one_does_not_find(
+    field: Field, claim: Literal["row_lock", "lease"]
+) -> None:
+    found: list[Any] = []
+
+    async def meddle(row: Any, tx: psycopg.AsyncConnection[Any]) -> None:
+        found.append((tx.row_factory, tx.cursor_factory, tx.prepare_threshold))
+        tx.row_factory, tx.cursor_factory, tx.prepare_threshold = dict_row, psycopg.AsyncRawCursor, 0
+        await tx.execute("set local time zone 'Asia/Tokyo'")
+
+    async def in_lock(row: Any, *, tx: psycopg.AsyncConnection[Any]) -> Any:
+        await meddle(row, tx)
+        return To("done")
+
+    async def in_own(row: Any, *, ctx: Context) -> Any:
+        async with ctx.transaction(To("done")) as tx:
+            await meddle(row, tx)
+
+    await field.put(5)
+    field.fix(in_lock if claim == "row_lock" else in_own, claim=claim, concurrency=1)
+    assert (await field.sweep()).changed == 5
+    assert len(set(found)) == 1
 
 
 async def test_a_constraint_that_is_checked_at_the_commit_is_a_failure_of_its_row(field: Field) -> None:

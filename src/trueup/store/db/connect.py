@@ -174,6 +174,8 @@ PLAIN_INTERVALS = b"set intervalstyle to postgres"
 # What undoes all that a session was told: together they cost the server 6 µs, and need no list of settings.
 OWN_ROLE, RESET_ALL = b"reset role", b"reset all"
 OWN_SESSION = [b"reset session authorization", OWN_ROLE]
+# What users' code leaves in a session beside settings: a lock, say, for which others would wait for ever.
+LEFT_BEHIND = [b"select pg_catalog.pg_advisory_unlock_all()", b"unlisten *", b"close all", b"discard temp"]
 OUR_DEFAULTS = b"select current_setting('idle_session_timeout'), current_setting('default_transaction_isolation')"
 
 NO_TIMEOUT = 130.0  # seconds that psycopg waits for a server if the URL sets no limit (connect_timeout=0)
@@ -234,6 +236,25 @@ async def closed_unless_usable(connection: psycopg.AsyncConnection[Any]) -> Asyn
     except BaseException:
         await connection.close()
         raise
+
+
+# What users' code may set on a connection as such; what its session was told is undone by the server.
+_SETTABLE = ("row_factory", "cursor_factory", "server_cursor_factory", "prepare_threshold", "prepared_max")
+
+
+@contextmanager
+def unaltered(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> Iterator[None]:
+    """Around users' code that is given the connection: the next one to get it would otherwise read rows of another shape."""
+    before = {name: getattr(connection, name) for name in _SETTABLE}
+    handlers: list[list[Any]] = [connection._notice_handlers, connection._notify_handlers]  # they have no public names
+    counts = [*map(len, handlers)]
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(connection, name, value)
+        for each, count in zip(handlers, counts, strict=True):
+            del each[count:]
 
 
 async def make_readable(connection: psycopg.AsyncConnection[Any]) -> None:

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from psycopg import AsyncConnection, IsolationLevel
+from psycopg import AsyncConnection, AsyncCursor, IsolationLevel
 from psycopg.pq import TransactionStatus
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, tuple_row
 
 from trueup.clock import elapsed
 from trueup.events import DatabaseLost, DatabaseRestored, Events, StatementTimedOut
@@ -262,7 +262,8 @@ async def repeat(connection: AsyncConnection[Any], times: int, parts: Sequence[P
 
 
 async def fetch(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
-    cursor = await connection.execute(query, params)
+    """Tuples, also where a user's code has set other factories on the connection."""
+    cursor = await AsyncCursor(connection, row_factory=tuple_row).execute(query, params)
     return await cursor.fetchall() if cursor.rownumber is not None else []
 
 

@@ -17,9 +17,9 @@ from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from psycopg import AsyncConnection, ClientCursor, Connection, IsolationLevel, errors
+from psycopg import AsyncConnection, ClientCursor, Connection, Cursor, IsolationLevel, errors
 from psycopg.pq import TransactionStatus
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from trueup.clock import elapsed
@@ -29,6 +29,7 @@ from trueup.store.db import message
 from trueup.store.db.confirmed import AsyncConfirmedConnection, ConfirmedConnection
 from trueup.store.db.connect import (
     ARRAY_NULLS,
+    LEFT_BEHIND,
     afresh_sync,
     begin_afresh,
     check_array_nulls,
@@ -40,6 +41,7 @@ from trueup.store.db.connect import (
     make_ready,
     make_ready_sync,
     open_connection,
+    unaltered,
     went_away,
 )
 from trueup.store.db.forked import begins_anew_when_forked
@@ -183,9 +185,10 @@ class Pool(_Bounded):
 
     @staticmethod
     async def _reset(connection: AsyncConnection[Any]) -> None:
-        """Undo what a user's transaction has set for the session; the pool calls this beside its callers."""
+        """Undo what a user's transaction has set for the session or left there; the pool calls this beside its callers."""
         if message.is_as_opened(connection):
-            await message.send(connection)
+            direct = message.afresh(connection)
+            await message.send(connection, *(LEFT_BEHIND if direct else ()))
         else:
             await connection.close()
 
@@ -377,8 +380,9 @@ class HandlerConnections:
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         connection = await self.take()
         try:
-            async with connection.transaction():
-                yield connection
+            with unaltered(connection):
+                async with connection.transaction():
+                    yield connection
         finally:
             await self.give(connection)
 
@@ -395,7 +399,7 @@ class SyncPool(_Bounded):
 
     def __init__(self, *given: Any, **options: Any) -> None:
         self._opening = threading.Lock()  # handlers in threads come all at once
-        self._afresh: WeakKeyDictionary[Connection[Any], Sequence[bytes]] = WeakKeyDictionary()
+        self._afresh: WeakKeyDictionary[Connection[Any], bytes] = WeakKeyDictionary()
         super().__init__(*given, **options)
 
     def begin_anew(self) -> object:
@@ -407,7 +411,7 @@ class SyncPool(_Bounded):
         try:
             direct = make_ready_sync(connection, self._prepare, ours=self._ours)
             if direct and not self._ours:
-                self._afresh[connection] = afresh_sync(connection, ours=False)
+                self._afresh[connection] = b";".join([*afresh_sync(connection, ours=False), *LEFT_BEHIND])
             self._unready = ""
         except BaseException as error:
             connection.close()  # the pool forgets it, and does not close it
@@ -415,8 +419,8 @@ class SyncPool(_Bounded):
             raise
 
     def _reset(self, connection: Connection[Any]) -> None:
-        for statement in self._afresh.get(connection, ()):
-            connection.execute(statement)
+        if afresh := self._afresh.get(connection):
+            connection.execute(afresh)
 
     def close(self) -> None:
         with self._opening:
@@ -509,7 +513,7 @@ logging.getLogger("psycopg.pool").addFilter(_OncePerMinute())
 
 
 def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
-    cursor = connection.execute(query, params)
+    cursor = Cursor(connection, row_factory=tuple_row).execute(query, params)
     return cursor.fetchall() if cursor.rownumber is not None else []
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from psycopg import AsyncConnection, Connection
 
+from trueup.store.db.connect import unaltered
 from trueup.store.db.pool import Pool, SyncPool, Waited
 
 _inside: ContextVar[bool] = ContextVar("trueup_inside_a_transaction", default=False)
@@ -42,7 +43,7 @@ class Transactions:
         async with use() as connection:
             before = _inside.set(True)
             try:
-                with self._calling(connection) as end:
+                with unaltered(connection), self._calling(connection) as end:
                     async with connection.transaction():
                         yield connection
                         end()
@@ -55,7 +56,7 @@ class Transactions:
         with use() as connection:
             before = _inside.set(True)
             try:
-                with self._calling(connection) as end, connection.transaction():
+                with unaltered(connection), self._calling(connection) as end, connection.transaction():
                     yield connection
                     end()
             finally:

@@ -62,8 +62,6 @@ class FinishingTransaction(JobTransaction):
     """`ctx.transaction()`: a transaction that completes the job and commits when its block ends without an error."""
 
     def __init__(self, access: LeasedAccess, context: Context, result: Any) -> None:
-        if context.finished:
-            raise TrueupError("this job is already done; a job has only one finishing transaction")
         self._access = access
         self._context = context
         self._lent = Lent(f"{context.job.kind} {context.job.id}: the handler")
@@ -71,8 +69,10 @@ class FinishingTransaction(JobTransaction):
         self._result = None if self._later is not None else self._encoded(result)
         self._stack: AsyncExitStack | ExitStack | None = None
         self._connection: AsyncConnection[Any] | Connection[Any] | None = None
+        self._check_unfinished()
 
     async def __aenter__(self) -> AsyncConnection[Any]:
+        self._check_unfinished()
         self._access.check(self._context.job)
         stack = AsyncExitStack()
         with self._noticing():
@@ -100,6 +100,7 @@ class FinishingTransaction(JobTransaction):
                 await self._stack.__aexit__(kind, error, trace)
 
     def __enter__(self) -> Connection[Any]:
+        self._check_unfinished()
         self._access.check(self._context.job)
         stack = ExitStack()
         with self._noticing():
@@ -126,8 +127,13 @@ class FinishingTransaction(JobTransaction):
             with self._committing(error):
                 self._stack.__exit__(kind, error, trace)
 
+    def _check_unfinished(self) -> None:
+        if self._context.finished:
+            raise TrueupError("this job is already done; a job has only one finishing transaction")
+
     def _mine(self, done: set[int]) -> None:
         if not done:
+            self._check_unfinished()  # by another one, which was open at the same time
             raise lost(self._context.job)
         faults.hit("before_commit")
 

@@ -19,6 +19,7 @@ from trueup import faults
 from trueup.errors import ConfigError, LostClaim
 from trueup.reconcile.outcome import Delete, Outcome, Stay, To
 from trueup.store.db import message
+from trueup.store.db.connect import unaltered
 from trueup.store.db.message import Answers, Part, StalePlan
 from trueup.store.db.pool import HandlerConnections
 from trueup.store.rows.locked import Locked, not_as_read
@@ -51,7 +52,8 @@ class Locking:
                     await self._refused(held, handled, connection)
                     return
                 handled.made = self._rows.reconciler.handler.shape.make(values)
-                await self._call(held, handled, connection)
+                with unaltered(connection):
+                    await self._call(held, handled, connection)
                 self._check(held, connection)
                 passed_on = await self._write(held, handled, connection, follow)
             finally:
