@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ from trueup import App
 from trueup.events import NaiveTimestamp
 from trueup.operate.checks import Finding
 from trueup.operate.doctor import Limits, Machine, examine
+from trueup.store.doctor import _expected
 
 TABLES = """
 create table payments (id int primary key, state text not null, changed_at timestamp not null default now(), due_at timestamptz);
@@ -103,6 +105,27 @@ def test_a_clean_server_with_a_reconciler_gives_no_finding(url: str) -> None:
     assert examined(url, reconciles("orders")) == []
 
 
+def test_the_statement_for_a_missing_index_makes_it_as_it_was(url: str) -> None:
+    definitions = (
+        "select i.relname, pg_get_indexdef(i.oid) from pg_index as x join pg_class as i on i.oid = x.indexrelid"
+        " where i.relnamespace = 'trueup'::regnamespace and not i.relispartition order by 1"
+    )
+    with psycopg.connect(url, autocommit=True) as connection:
+        before = connection.execute(definitions).fetchall()
+        assert {name for name, _ in before} == _expected("trueup").keys()
+        for name, made in _expected("trueup").items():
+            table = re.search(r"(?:ON|TABLE) (trueup\.\w+) ", made)
+            assert table is not None
+            dropped = (
+                f"alter table {table[1]} drop constraint {name}"
+                if "CONSTRAINT" in made
+                else f"drop index trueup.{name}"
+            )
+            connection.execute(dropped.encode())
+            connection.execute(made.encode())
+        assert connection.execute(definitions).fetchall() == before
+
+
 HOUR = timedelta(hours=1)
 
 
@@ -123,7 +146,7 @@ CHANGED = {
             "create index jobs_stopping on trueup.jobs (holder) where cancel_requested_at is not null",
         ),
         Limits(),
-        ("index", "error", "trueup.jobs_stopping is missing", "CONCURRENTLY"),
+        ("index", "error", "trueup.jobs_stopping is missing", "CREATE INDEX CONCURRENTLY jobs_stopping ON trueup.jobs"),
     ),
     "an invalid index": (
         (INVALID.format("false"), INVALID.format("true")),

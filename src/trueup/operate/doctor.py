@@ -6,7 +6,7 @@ Errors keep something from working, or from being right; warnings will cost time
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -242,14 +242,9 @@ def _vacuum(tables: Sequence[facts.OurTable], limits: Limits, schema: str) -> It
             )
 
 
-def _indexes(missing: Sequence[str], invalid: Sequence[str], schema: str) -> Iterator[Finding]:
-    for name in missing:
-        yield Finding(
-            "index",
-            "error",
-            f"the index {schema}.{name} is missing",
-            "create it as docs/reference/sql.md shows it, with CONCURRENTLY while workers run",
-        )
+def _indexes(missing: Mapping[str, str], invalid: Sequence[str], schema: str) -> Iterator[Finding]:
+    for name, made in missing.items():
+        yield Finding("index", "error", f"the index {schema}.{name} is missing", f"{made};")
     for name in invalid:
         yield Finding(
             "index",

@@ -70,10 +70,12 @@ class Doctor(Repository):
         rows = await self._fetch("doctor/tables", schema=self._statements.schema)
         return [OurTable(row[0], row[1], row[2], row[3], tuple(row[4])) for row in rows]
 
-    async def unusable_indexes(self) -> tuple[list[str], list[str]]:
-        """Indexes that are missing, and indexes that are not valid."""
-        found: dict[str, bool] = dict(await self._fetch("doctor/indexes", schema=self._statements.schema))
-        return sorted(_expected() - found.keys()), [name for name, valid in found.items() if not valid]
+    async def unusable_indexes(self) -> tuple[dict[str, str], list[str]]:
+        """Indexes that are missing, with the statement that creates each, and indexes that are not valid."""
+        schema = self._statements.schema
+        found: dict[str, bool] = dict(await self._fetch("doctor/indexes", schema=schema))
+        missing = {name: made for name, made in sorted(_expected(schema).items()) if name not in found}
+        return missing, [name for name, valid in found.items() if not valid]
 
     async def offsets(self, zones: Collection[str]) -> list[tuple[str, datetime, float]]:
         """The UTC offsets of these zones by the server's time zone data, month by month."""
@@ -81,8 +83,18 @@ class Doctor(Repository):
         return [(zone, moment, seconds) for zone, moment, seconds in rows]
 
 
-def _expected() -> set[str]:
-    """The indexes that the migrations together give."""
-    schema = (DIRECTORY / "schema.sql").read_text("utf-8")
-    made = re.findall(r"^CREATE (?:UNIQUE )?INDEX (\w+) ON", schema, re.MULTILINE)
-    return {*made, *re.findall(r"constraint (\w+) PRIMARY KEY", schema)}
+def _expected(schema: str) -> dict[str, str]:
+    """The indexes that the migrations together give, and how each is made while workers run."""
+    text = (DIRECTORY / "schema.sql").read_text("utf-8").replace("{schema}", schema)
+    made, partitioned = {}, set()
+    for place, body, divided in re.findall(
+        r"^create table (\S+) \($(.*?)^\)( partition by)?", text, re.DOTALL | re.MULTILINE
+    ):
+        for name, key in re.findall(r"constraint (\w+) (PRIMARY KEY \([^)]*\))", body):
+            made[name] = f"ALTER TABLE {place} ADD CONSTRAINT {name} {key}"
+        if divided:
+            partitioned.add(place)
+    for unique, name, place, rest in re.findall(r"^CREATE (UNIQUE )?INDEX (\w+) ON (\S+) (.*);$", text, re.MULTILINE):
+        how = "" if place in partitioned else "CONCURRENTLY "  # PostgreSQL refuses that for a partitioned table
+        made[name] = f"CREATE {unique}INDEX {how}{name} ON {place} {rest}"
+    return made
