@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from trueup.jobs.records import JobError, JobProgress, Pause, QueueDepth
 from trueup.operate.alerting import AlertRule
 from trueup.operate.checks import Finding
-from trueup.schedules.preview import Touched
 from trueup.store.actions import ActionRecord
 from trueup.store.workers import Downtime
 from trueup.web.dashboard.dry_runs import MAX_ROWS, ROWS
@@ -231,6 +230,19 @@ class Runs(Model):
 
 class YearQuery(Model):
     year: Annotated[int, Field(ge=1970, le=8999)] | None = None
+
+
+class Touched(Model):
+    """A time on the clocks of the schedule's zone that they skip (a gap) or show twice (a fold), and when it is due then.
+
+    `reading` is what a clock on the wall shows, without an offset, such as `2026-03-29T02:30:00`.
+    """
+
+    reading: Annotated[datetime, WithJsonSchema({"type": "string"})]
+    clocks: Literal["gap", "fold"]
+    changed_at: datetime
+    ticks: list[datetime]
+    why: str
 
 
 class Year(Model):
