@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Cli
 from trueup import __version__
+from trueup.cli import __main__
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -87,3 +91,19 @@ def test_a_password_on_the_command_line_is_warned_about(bare_cli: Cli, url: str,
     result = bare_cli("status", "--database-url", url)
     assert ("process list" in result.err) is warned
     assert "geheim" not in result.err
+
+
+def test_ctrl_c_while_the_commands_are_imported_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "trueup.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "trueup.cli.main")
+    assert __main__.main() == 130
+
+
+def test_the_script_begins_where_a_ctrl_c_is_caught() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert EntryPoint("trueup", project["scripts"]["trueup"], "console_scripts").load() is __main__.main

@@ -10,7 +10,7 @@ import pytest
 
 from trueup import App, events
 from trueup.events import Event, Events
-from trueup.observe.logs import ENTRIES, attach_logs
+from trueup.observe.logs import ENTRIES, Message, attach_logs
 
 EVENT_CLASSES = [
     value
@@ -182,3 +182,18 @@ asyncio.run(main())
     assert "kind=send_mail" in said
     assert "bad address" in said
     assert "job_id=" in said
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("bad", "bad"),
+        ("bad address", "'bad address'"),
+        ("closed\n\tby the server", r"'closed\n\tby the server'"),
+        ("a\x1b[2J", r"'a\x1b[2J'"),
+        (r"C:\new", r"C:\new"),
+        ("", "''"),
+    ],
+)
+def test_a_fact_in_the_message_is_escaped_once(value: str, shown: str) -> None:
+    assert Message.of("failed", {"error": value}) == f"failed: error={shown}"

@@ -138,8 +138,8 @@ class Message(str):
 
 
 def _shown(value: object) -> str:
-    text = printable(str(value))
-    return text if text and " " not in text else repr(text)
+    text = str(value)
+    return text if text and text.isprintable() and " " not in text else printable(repr(text))
 
 
 class Logs:
