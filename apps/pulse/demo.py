@@ -67,7 +67,7 @@ def demo(seconds: int, workers: int) -> int:
             service = build(Config.from_environment())
             return asyncio.run(Demo(directory, redis, receiver, service).run(seconds, workers))
         except (TimeoutError, KeyboardInterrupt) as error:
-            print(f"pulse: the demo came to no end: {error or 'interrupted'}", file=sys.stderr)
+            print(f"pulse: the demo came to no end: {str(error) or 'interrupted'}", file=sys.stderr)
             return 1
         finally:
             if (

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import ports
 from trueup import App, ConfigError, NotFound
 from trueup.web.service import Main, between, database_down, own_app
 
@@ -167,6 +168,31 @@ def test_a_server_that_others_could_reach_is_refused_before_anything_is_built(
 
     assert MAIN.run(lambda: MAIN.serve(build, lambda _: pytest.fail("nor served"), "0.0.0.0", 0)) == 2
     assert "set HTTP_TOKEN" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("start", ["no port", "refused", "failed", "served"])
+def test_a_server_is_closed_however_its_start_ends(database_url: str, start: str) -> None:
+    """Tasks of the App's pool would keep the process alive, although it serves nothing."""
+    shop = Shop(database_url)
+
+    async def api(scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["type"] == "lifespan.startup"
+        refused = {"type": "lifespan.startup.failed", "message": "not today"}
+        await send(refused if start == "refused" else {"type": "lifespan.startup.complete"})
+
+    @asynccontextmanager
+    async def listening(service: Shop) -> AsyncIterator[None]:
+        if start == "failed":
+            raise OwnError("no sweeps")
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield
+
+    with ports.reserve() as taken:
+        port = ports.number(taken) if start == "no port" else 0
+        if start == "no port":
+            taken.listen()
+        status = MAIN.run(lambda: MAIN.serve(lambda: shop, lambda _: api, "127.0.0.1", port, while_listening=listening))
+    assert (status, shop.seen) == (0 if start == "served" else 1, ["prepare", "close"])
 
 
 def test_the_options_of_a_command_that_serves() -> None:

@@ -144,8 +144,8 @@ class Main:
     ) -> int:
         """The API until SIGTERM or SIGINT: guarded by `trueup.web.guard`, with /healthz and /readyz in front.
 
-        The API closes the application at its end, as one does that is served otherwise. `while_listening` is entered once
-        requests are answered, and left before they no longer are.
+        The application is closed at the end, also if nothing could be served; an API that closes it, too, as one does that is served
+        otherwise, does no harm. `while_listening` is entered once requests are answered, and left before they no longer are.
         """
         from trueup.web.serving import Server
 
@@ -153,12 +153,11 @@ class Main:
         service = self.built(build)
         try:
             await service.prepare()  # errors come before anything is served
-        except BaseException:
+            meanwhile = while_listening(service)
+            server = Server(self.name, make_api(service), service.down, rules, host, port, while_listening=meanwhile)
+            return await server.run_until_stopped()
+        finally:
             await service.close()
-            raise
-        meanwhile = while_listening(service)
-        server = Server(self.name, make_api(service), service.down, rules, host, port, while_listening=meanwhile)
-        return await server.run_until_stopped()
 
 
 def between(low: N, high: N) -> Callable[[str], N]:
