@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 from psycopg import AsyncConnection
+from psycopg.errors import UniqueViolation
 
 from trueup import ConfigError
 
@@ -38,7 +39,11 @@ async def migrate(tx: Tx, to: int = LATEST) -> list[str]:
         raise ConfigError(f"the tables are at version {at}, of which this release knows nothing")
     taken = []
     for version in range(at + 1, to + 1):
-        await tx.execute((MIGRATIONS / f"{STEPS[version - 1]}.up.sql").read_bytes())
+        try:
+            await tx.execute((MIGRATIONS / f"{STEPS[version - 1]}.up.sql").read_bytes())
+        except UniqueViolation as error:
+            doubled = (error.diag.message_detail or "").rpartition("=(")[2].partition(")")[0]
+            raise ConfigError(f"two payment requests have the same address and token: {doubled}") from None
         await tx.execute(
             "insert into app.payment_migrations (version, name) values (%s, %s)", [version, STEPS[version - 1]]
         )

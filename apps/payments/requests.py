@@ -65,7 +65,7 @@ async def create(
             "insert into app.payment_requests (chain_id, address, token, expected_amount, expires_at,"
             " created_at, status_changed_at, next_observation_at)"
             " select %s, %s, %s, %s, %s, at, at, at from (select coalesce(%s::timestamptz, now())) as clock(at)"
-            " on conflict (chain_id, address, token) do nothing returning *",
+            " on conflict do nothing returning *",
             [chain_id, address, token, expected, expires_at, now],
         )
         return await cursor.fetchone()

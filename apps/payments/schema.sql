@@ -27,8 +27,13 @@ create table app.payment_requests (
   scanned_hash           text
 );
 
--- One payment must not settle two requests.
+-- One payment must not settle two requests, however their addresses are spelt: hexadecimal ones are the same in capitals.
 create unique index payment_requests_address on app.payment_requests (chain_id, address, token) nulls not distinct;
+create unique index payment_requests_spelling on app.payment_requests (
+  chain_id,
+  (case when address ilike '0x%' then lower(address) else address end),
+  (case when token ilike '0x%' then lower(token) else token end)
+) nulls not distinct;
 create index payment_requests_created on app.payment_requests (created_at, id);
 -- Serves the claim: of each status, those that have waited longest for a look.
 create index payment_requests_due on app.payment_requests (status, next_observation_at, id)

@@ -72,7 +72,7 @@ class Watch:
                 "worker_id": self._worker_id,
                 "claimed": event.claimed,
                 "scanned": scanned,
-                **{status: moved[status] for status in (Status.CONFIRMED, Status.DETECTED, Status.EXPIRED)},
+                **{status.value: moved[status] for status in (Status.CONFIRMED, Status.DETECTED, Status.EXPIRED)},
                 "skipped": event.conflict + event.lost,
                 "errors": errors + event.retry + event.quarantined,
                 "latency_ms": round(event.duration_ms),

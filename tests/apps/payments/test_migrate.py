@@ -6,12 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from psycopg.errors import UniqueViolation
 
 from apps.payments import migrate
 from tests.apps.payments.desk import CHAIN, new_address
 from trueup import App, ConfigError
 
 pytestmark = pytest.mark.asyncio
+
+LATER = ["0002_reconcile_lease up", "0003_one_spelling up"]
 
 
 async def columns(app: App) -> set[str]:
@@ -29,8 +32,8 @@ async def step(app: App, to: int = migrate.LATEST) -> list[str]:
 
 
 async def add(app: App, **more: Any) -> None:
-    names = ["chain_id", "address", "expires_at", *more]
-    values = [CHAIN, new_address(), "2031-01-01T00:00:00Z", *more.values()]
+    row = {"chain_id": CHAIN, "address": new_address(), "expires_at": "2031-01-01T00:00:00Z", **more}
+    names, values = list(row), list(row.values())
     async with app.transaction() as tx:
         marks = ", ".join(["%s"] * len(values))
         await tx.execute(f"insert into app.payment_requests ({', '.join(names)}) values ({marks})", values)
@@ -40,7 +43,7 @@ async def test_up_down_and_up_again_with_rows_inside(app: App) -> None:
     assert await step(app, 1) == ["0001_payment_requests up"]
     base = await columns(app)
     await add(app)
-    assert await step(app) == ["0002_reconcile_lease up"]
+    assert await step(app) == LATER
     assert await columns(app) - base >= {"reconcile_lease_owner", "reconcile_lease_until"}
     await add(app, reconcile_lease_owner="a:1/2", reconcile_lease_until="2031-01-01T00:00:00Z")
     async with app.transaction() as tx:
@@ -49,28 +52,45 @@ async def test_up_down_and_up_again_with_rows_inside(app: App) -> None:
             " order by created_at limit 1"
         )
         assert await cursor.fetchone() == (None, None, True), "a row from before is nobody's, and due"
-    assert await step(app, 1) == ["0002_reconcile_lease down"]
+    assert await step(app, 1) == ["0003_one_spelling down", "0002_reconcile_lease down"]
     assert await columns(app) == base
-    assert await step(app) == ["0002_reconcile_lease up"]
+    assert await step(app) == LATER
     async with app.transaction() as tx:
         cursor = await tx.execute("select count(*), count(reconcile_lease_owner) from app.payment_requests")
         assert await cursor.fetchone() == (2, 0)
-    assert await step(app, 0) == ["0002_reconcile_lease down", "0001_payment_requests down"]
+    assert await step(app, 0) == ["0003_one_spelling down", "0002_reconcile_lease down", "0001_payment_requests down"]
     assert await columns(app) == set()
-    assert await step(app) == ["0001_payment_requests up", "0002_reconcile_lease up"]
+    assert await step(app) == ["0001_payment_requests up", *LATER]
+
+
+async def test_one_address_is_one_request_however_it_is_spelt(app: App) -> None:
+    """Its payment would settle both: the chain is asked for it in small letters."""
+    address, token = new_address(), f"0x{'ab' * 20}"
+    await step(app, 2)
+    await add(app, address=address, token=token)
+    await add(app, address=address, token=token.upper().replace("X", "x"))
+    with pytest.raises(ConfigError, match=f"the same address and token: {CHAIN}, {address}, {token}$"):
+        await step(app)
+    async with app.transaction() as tx:
+        await tx.execute("delete from app.payment_requests where token <> %s", [token])
+    assert await step(app) == ["0003_one_spelling up"]
+    for again in (address, address.upper().replace("X", "x")):
+        with pytest.raises(UniqueViolation):
+            await add(app, address=again, token=token)
+    await add(app, address=address)
 
 
 async def test_many_at_once_do_it_once(app: App) -> None:
     taken = await asyncio.gather(*(step(app) for _ in range(8)))
-    assert sorted(map(len, taken)) == [0] * 7 + [2]
+    assert sorted(map(len, taken)) == [0] * 7 + [migrate.LATEST]
 
 
 async def test_what_a_later_release_has_done_is_left_alone(app: App) -> None:
     await step(app)
     async with app.transaction() as tx:
-        await tx.execute("insert into app.payment_migrations (version, name) values (3, 'later')")
+        await tx.execute("insert into app.payment_migrations (version, name) values (4, 'later')")
     assert await step(app) == []
-    with pytest.raises(ConfigError, match="version 3"):
+    with pytest.raises(ConfigError, match="version 4"):
         await step(app, 1)
     with pytest.raises(ConfigError, match="no 9"):
         await step(app, 9)

@@ -1,0 +1,1 @@
+drop index app.payment_requests_spelling;
