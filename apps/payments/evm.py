@@ -72,6 +72,9 @@ class Part:
     def has_read(self, place: Place) -> bool:
         return self.start <= place.number <= self.last
 
+    def shows(self, tx_hash: str) -> bool:
+        return any(tx_hash in block.content.hashes for block in self.blocks)
+
 
 class EvmObserver:
     def __init__(self, url: str, chain_number: int, pace: Pace) -> None:
@@ -204,7 +207,8 @@ class EvmObserver:
                 waiting[each.key] = each
             else:
                 self._check_shown(each.tx_hash, there.block, part)
-        return [each for each in waiting.values() if each.tx_hash not in mined]
+        # Some nodes give the newest block for the one to come: what failed in it waits no longer.
+        return [each for each in waiting.values() if each.tx_hash not in mined and not part.shows(each.tx_hash)]
 
     def _check_shown(self, tx_hash: str, n: int, part: Part) -> None:
         """A transaction that the node has in a block which we have read is in that block, or the node contradicts itself."""

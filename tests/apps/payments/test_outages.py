@@ -181,6 +181,22 @@ async def test_a_node_that_shows_nothing_of_what_waits_makes_nothing_of_it(open_
 
 
 @pytest.mark.asyncio
+async def test_what_is_in_a_block_does_not_wait_although_the_node_still_shows_it_so(
+    open_desk: OpenDesk, relay: Relay
+) -> None:
+    """Many nodes give the newest block for the one to come: also what failed in it, or was paid before the request was made."""
+    desk = await open_desk(relay.url)
+    request = await desk.ask(1000)
+    desk.anvil.call("anvil_setCode", (await desk.row(request))["address"], "0x5f5ffd")  # PUSH0, PUSH0, REVERT
+    await desk.pay(request, 1000, gas=hex(100_000))
+    desk.mine()
+    newest = desk.anvil.call("eth_getBlockByNumber", "latest", True)
+    relay.change = lambda method, params, result: newest if params[:1] == ["pending"] else result
+    assert await desk.seen(request) == "pending"
+    assert await desk.settlements(request) == []
+
+
+@pytest.mark.asyncio
 async def test_a_chain_without_a_node_is_an_error_and_the_row_stays(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
