@@ -76,9 +76,12 @@ def wal_bytes(connection: psycopg.Connection[Any]) -> float:
 
 
 def wal_position(connection: psycopg.Connection[Any]) -> str:
-    """Up to where the server has written its log to disk."""
-    row = connection.execute("select pg_current_wal_flush_lsn()::text").fetchone()
+    """Where the server's log ends, which it has written to disk up to there, also without `synchronous_commit`."""
+    row = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
+    with connection.transaction():
+        connection.execute("set local synchronous_commit = on")
+        connection.execute("select pg_logical_emit_message(true, 'written', '')")
     return str(row[0])
 
 

@@ -22,7 +22,9 @@ STARTS_WITHIN = 12.0  # what is checked about the table at the start may wait fo
 COLUMNS = "alter table things add owner text, add until timestamptz, add version int not null default 0"
 
 
-async def works_behind_a_lock(app: App, live: Field, mode: str, lock: str, rows: int) -> list[int]:
+async def works_behind_a_lock(
+    app: App, live: Field, mode: str, lock: str, rows: int, *, locked_for: float = LOCKED_FOR, timeout: str = "1m"
+) -> list[int]:
     """Run a worker while a user's transaction holds a lock; the rows that were handled."""
     calls: list[int] = []
 
@@ -39,14 +41,14 @@ async def works_behind_a_lock(app: App, live: Field, mode: str, lock: str, rows:
     await live.put(rows)
     handler = in_transaction if mode == "ctx.transaction" else returns
     retry = Retry(max_attempts=3, first="200ms", factor=1, jitter=False)
-    live.fix(handler, table=table, every="200ms", run_at_start=True, retry=retry, batch=10, **options)
+    live.fix(handler, table=table, every="200ms", run_at_start=True, retry=retry, batch=10, timeout=timeout, **options)
     user = await psycopg.AsyncConnection.connect(app.store.url)
     try:
         await user.execute(lock)
         starting = elapsed()
         async with app.worker():
             assert elapsed() - starting < STARTS_WITHIN
-            await asyncio.sleep(LOCKED_FOR)
+            await asyncio.sleep(locked_for)
             handled = len(calls)
             await user.rollback()
             async with asyncio.timeout(WITHIN):
@@ -77,6 +79,15 @@ async def test_an_index_is_built_meanwhile(app: App, live: Field, mode: str, row
         locked = "every_one"
     calls = await works_behind_a_lock(app, live, mode, f"lock table {locked} in share mode", rows)
     assert sorted(calls) == list(range(1, rows + 1))
+
+
+async def test_a_table_is_locked_for_longer_than_a_handler_may_run(app: App, live: Field) -> None:
+    """A single row that another session has locked for as long gets a failed attempt. Here it is the whole table."""
+    await live.do(COLUMNS)
+    calls = await works_behind_a_lock(
+        app, live, "plain", "lock table things in share mode", 1, locked_for=12, timeout="3s"
+    )
+    assert calls == [1]
 
 
 async def test_a_trigger_waits_for_another_table(app: App, live: Field) -> None:
