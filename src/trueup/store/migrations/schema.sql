@@ -468,7 +468,7 @@ create table {schema}.jobs (
   constraint jobs_holder CHECK (((state = 'running'::text) = (holder IS NOT NULL))),
   constraint jobs_run_at CHECK (((run_at >= '1970-01-01 00:00:00+00'::timestamptz) AND (run_at <= '9000-01-01 00:00:00+00'::timestamptz))),
   constraint jobs_state CHECK ((state = ANY (ARRAY['queued'::text, 'running'::text])))
-) with (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_insert_scale_factor=0.5, autovacuum_analyze_scale_factor=0.1, autovacuum_vacuum_cost_delay=0);
+) with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_insert_scale_factor=0.5, autovacuum_analyze_scale_factor=0.1, autovacuum_vacuum_cost_delay=0, fillfactor=45);
 CREATE INDEX jobs_due ON {schema}.jobs USING btree (lane, priority, run_at, id) WHERE (state = 'queued'::text);
 CREATE INDEX jobs_due_by_key ON {schema}.jobs USING btree (lane, key, priority, run_at, id) WHERE ((state = 'queued'::text) AND (lane <> queue));
 CREATE INDEX jobs_held ON {schema}.jobs USING btree (holder) WHERE (state = 'running'::text);
