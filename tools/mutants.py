@@ -198,6 +198,9 @@ def write(found: dict[str, str]) -> None:
 
 def main(ids: Sequence[str]) -> int:
     known = mutants()
+    if unknown := set(ids) - {mutant.id for mutant in known}:
+        print(f"usage: python -m tools.mutants [ID…]; {LIST.name} has no {', '.join(sorted(unknown))}")
+        return 2
     chosen = [mutant for mutant in known if not ids or mutant.id in ids]
     found = {name: verdict for name, verdict in verdicts().items() if name in {mutant.id for mutant in known}}
     survivors = []
@@ -216,7 +219,7 @@ def main(ids: Sequence[str]) -> int:
             found[mutant.id] = by or SURVIVED
             print(f"{mutant.id:<22} {time.monotonic() - began:5.1f} s  {by or SURVIVED}", flush=True)
             write(found)
-    print(f"{len(chosen)} mutants, {len(survivors)} survived{': ' if survivors else ''}{', '.join(survivors)}")
+    print(f"{len(survivors)} of {len(chosen)} survived{': ' if survivors else ''}{', '.join(survivors)}")
     return 1 if survivors else 0
 
 
