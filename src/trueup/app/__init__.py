@@ -58,7 +58,7 @@ class App(Declaring):
         self.middlewares = Middlewares(middleware)
         self._examine_hooks: list[Callable[[], Awaitable[Iterable[Finding]]]] = []
 
-    if not TYPE_CHECKING:  # checkers would take every name for an attribute
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
 
         def __getattr__(self, name):
             return missing(self, "App", name)
@@ -83,7 +83,7 @@ class App(Declaring):
             if value is not None:
                 with naming(f"worker: {name}"):
                     given[name] = SETTINGS[name].kind.read(value)
-        self.logs.refresh()  # what happens before it has started is to be logged, too
+        self.logs.refresh()  # so that events before its start are logged, too
         for event in self._declared_by.events(self.discover()):
             self.events.emit(event)
         return Worker(
@@ -167,7 +167,7 @@ class App(Declaring):
         return Registered(kinds, names, tuple(self._scans), self.settings.check_limits, self.settings.alert_after)
 
     async def recovery(self, since: Duration = "24h", *, backlog: Backlog | None = None) -> Recovery:
-        """What was missed since then, above all in a downtime, and what has been caught up."""
+        """The ticks, rows and jobs of that time that were missed, above all in a downtime, and whether they are caught up."""
         with BUILDING:
             from trueup.operate.recovery import recovery
         store = await self.open()

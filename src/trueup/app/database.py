@@ -1,4 +1,4 @@
-"""The part of an App that has the database: it connects, closes, and begins transactions."""
+"""The part of an App that owns the database: it connects, closes, and begins transactions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OnDatabase:
     def __init__(self, database_url: str | None, clock: Clock | None, **settings: Unpack[GivenSettings]) -> None:
         self.settings: Settings = load_settings(overrides={"database_url": database_url, **settings})
         self.events = Events()
-        self.logs = attach_logs(self.events)  # `logs.refresh()` after logging was configured anew
+        self.logs = attach_logs(self.events)  # call `logs.refresh()` after configuring logging again
         self.middlewares = Middlewares()  # around enqueueing and handlers
         self.clock: Clock = DatabaseClock() if clock is None else _clock(clock)
         self._embedded: EmbeddedPostgres | None = None
@@ -45,7 +45,7 @@ class OnDatabase:
 
     @property
     def store(self) -> Store:
-        """The store; the first use starts or joins the embedded PostgreSQL if that is what we work on."""
+        """The store; the first use starts or joins the embedded PostgreSQL if the App has no other."""
         if self._store is None:
             with BUILDING:
                 if self._store is None:
@@ -95,8 +95,8 @@ class OnDatabase:
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Let `App.close` await `close` before it closes the database's connections.
 
-        For resources that handlers keep open. The last one registered comes first. Each is called even if another one failed,
-        and every time the App is closed.
+        For resources that handlers keep open. The last one registered comes first. Each is called every time the App is closed,
+        even if another one failed.
         """
         self._close_hooks.append(close)
 
@@ -153,9 +153,9 @@ class OnDatabase:
             return self.store.now_sync(tx)
 
     async def rate(self, name: str, rate: str | Rate, *, wait: Duration = "1m") -> None:
-        """Wait until the next call of the whole fleet may start: `await app.rate("provider", "1/s")` before each one.
+        """Wait for the fleet's next call under this rate limit: `await app.rate("provider", "1/s")` before each one.
 
-        Raises RateExceeded, which says how far away it is (`after`), when that would take longer than `wait`, an hour at most.
+        Raises RateExceeded, with the time until then (`after`), if that would take longer than `wait`, which is an hour at most.
         """
         store = self._store or await self.open()
         async with self._explained():
@@ -192,7 +192,7 @@ class OnDatabase:
         return Leasing(lambda: self.store, self.settings, self.events)
 
     def _explained(self, tx: Any = None) -> Explained:
-        """Errors of the driver as trueup's own where these say more."""
+        """Raises the driver's errors as trueup's own where those say more."""
         return self.store.explained(tx)
 
 

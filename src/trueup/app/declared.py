@@ -1,4 +1,4 @@
-"""What `@app.cron` and `@app.every` take, and the schedule and job that come of it."""
+"""The options of `@app.cron` and `@app.every`, and the schedule and job that they declare."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trueup.work.jobs.exclusive import RunLease
 
 
 class ScheduleOptions(PolicyOptions, total=False):
-    """How ticks are treated (see PolicyOptions), and how each one's run is: a job like others.
+    """How ticks are treated (see PolicyOptions), and the options of each tick's job.
 
     With `lease` it runs under the lease `cron:{name}`. While another instance holds that lease, the run does not take place and
     the tick counts as skipped. A run holds it for at most `lease_ttl`; by default a little less than the time to the next tick.
@@ -49,12 +49,12 @@ FILLED_IN = {
     "ctx": "Context",
     "context": "Context",
     "lease": "Lease",
-}  # what parameters of these names are
+}  # the values of parameters with these names
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A schedule as it stands in the code."""
+    """A schedule as the code declares it."""
 
     spec: Spec
     policy: SchedulePolicy

@@ -1,4 +1,4 @@
-"""The part of an App that declared jobs ask (`jobs.definition.Enqueuer`), and so do handles (`jobs.handle.Waiter`)."""
+"""The part of an App that serves declared jobs (`jobs.definition.Enqueuer`) and their handles (`jobs.handle.Waiter`)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Enqueueing(OnDatabase):
         return Enqueued(stored.created, stored.kept)
 
     def _enqueued(self, draft: Draft, created: int, kept: int, tx: Any) -> None:
-        """Emit the event: in our own transaction after the commit, in the caller's now, because we do not see its end."""
+        """Emit the event: after the commit of our own transaction, and at once in the caller's, whose end we do not see."""
         if not self.events.wants(JobsEnqueued):
             return
         event = JobsEnqueued(draft.kind, draft.queue, created, kept)

@@ -1,12 +1,12 @@
-"""Events as counts: what each event adds to which metric. Prometheus and OpenTelemetry are backends.
+"""Counts events: which event adds what to which metric. Prometheus and OpenTelemetry are backends.
 
-Everything here is counted from the events of this process: nothing asks the database, so an export costs it nothing, and the
-sum over all processes is what the fleet did. Labels are names that are written in code (kinds, queues, reconcilers, parts of a
-worker), never keys, ids or texts of errors: their number is bounded by the program, not by its data. Queues and kinds can be
-chosen at run time, so only the first hundred queues and thousand kinds have series of their own.
+Only the events of this process are counted. Nothing queries the database, so an export costs it nothing, and the sum over all
+processes is what the fleet did. Labels are names that are written in code (kinds, queues, reconcilers, parts of a worker), never
+keys, ids or texts of errors: their number is bounded by the program, not by its data. Queues and kinds can be chosen at run time,
+so only the first hundred queues and thousand kinds have series of their own.
 
-A kind, queue, reconciler or scan of which nothing was heard for a day is dropped with all its series, where the backend can do
-that, and makes room for another. Reconcilers that this process declares stay: an open circuit breaker must not disappear.
+A kind, queue, reconciler or scan without an event for a day is dropped with all its series, if the backend can do that, and makes
+room for another. Reconcilers that this process declares stay: an open circuit breaker must not disappear.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Backend(Protocol):
 
 
 class Instruments:
-    """Counts the events of the Apps that are attached into one backend. `fleet` has what their watching workers found."""
+    """Counts the events of the Apps that are attached into one backend. `fleet` has the snapshots of their watching workers."""
 
     def __init__(self, backend: Backend) -> None:
         self.fleet = FleetGauges()
@@ -50,7 +50,7 @@ class Instruments:
         self._kept: set[tuple[str, str]] = set()
 
     def attach(self, source: Events) -> None:
-        """The events of an App are counted once, however often they are attached."""
+        """Attaching an App's events again has no effect: they are counted once."""
         with _lock:
             found = self._counted.get(source)
             if found is None:
@@ -85,7 +85,7 @@ class Instruments:
         self._backend.put(_BY_NAME[name], value, self._touched(name, labels))
 
     def keep(self, label: str, value: str) -> None:
-        """This process declares it: its series stay."""
+        """Keep the series of a name that this process declares."""
         self._kept.add((label, value))
 
     def _touched(self, name: str, labels: dict[str, str]) -> dict[str, str]:
@@ -100,7 +100,7 @@ class Instruments:
         return labels
 
     def drop_stale(self) -> None:
-        """Drop the series of names of which nothing was heard for a day."""
+        """Drop the series of names that had no event for a day."""
         newest: dict[tuple[str, str], float] = {}
         series = list(self._last.items())
         for (_, labels), at in series:
@@ -130,7 +130,7 @@ _counting: WeakKeyDictionary[Events, tuple[Instruments, ...]] = WeakKeyDictionar
 
 
 def counting(source: Events) -> tuple[Instruments, ...]:
-    """Those that count these events now."""
+    """The instruments that count these events now."""
     return _counting.get(source, ())
 
 
@@ -145,7 +145,7 @@ def _failed(name: str) -> Count:
 
 
 def _times(name: str, *fields: str) -> Count:
-    """One more with each event, by these fields of it."""
+    """Count one for each event, labelled with these of its fields."""
     return lambda into, event: into.add(name, **{field: getattr(event, field) for field in fields})
 
 

@@ -1,9 +1,9 @@
 """A worker's HTTP endpoints: `/healthz`, `/readyz` and `/metrics`, and 404 for everything else. Needs no package.
 
-They are answered from threads of their own, so that a blocked event loop is reported instead of leaving probes without an
-answer. `/healthz` is 503 when a restart would help: the event loop or the thread that renews the lease stands still. `/readyz`
-is 503 when this process does not take work: it is starting or stopping, has lost its lease, or cannot reach the database. Neither asks
-the database anything. Workers of one process that are given the same address share it; then each of them must be well.
+Threads of their own answer, so that a blocked event loop is reported instead of leaving probes without an answer. `/healthz` is
+503 when a restart would help: the event loop or the thread that renews the lease stands still. `/readyz` is 503 when this process
+does not take work: it is starting or stopping, has lost its lease, or cannot reach the database. Neither queries the database.
+Workers of one process that are given the same address share it; then each of them must be well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from trueup.errors import ConfigError
 
-READ_WITHIN = 5.0  # seconds for a request to arrive, and for its answer to be taken
+READ_WITHIN = 5.0  # seconds for a request to arrive, and for its answer to be read
 # Requests at a time; further ones are hung up on, so that slow clients cannot fill the process with threads.
 MAX_REQUESTS = 32
 METRICS_MISSING = 'metrics need prometheus-client: pip install "trueup[metrics]"'
@@ -32,7 +32,7 @@ Scrape = Callable[[], tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """What a worker adds to an address."""
+    """The answers that a worker gives at an address."""
 
     alive: Why | None = None
     ready: Why | None = None
@@ -40,7 +40,8 @@ class Served:
 
 
 class Endpoints:
-    """Served from here on, until `close`. Raises ConfigError, which names the `setting`, when the address cannot be had."""
+    """Serves from construction until `close`. Raises ConfigError, which names the `setting`, if it cannot listen on the
+    address."""
 
     def __init__(self, host: str, port: int, served: Served, setting: str) -> None:
         self._address = (host, port)
@@ -58,7 +59,7 @@ class Endpoints:
             ) from None
 
     def close(self) -> None:
-        """Returns when nothing is served any more, unless for others; takes up to half a second. May be called twice."""
+        """Returns when nothing is served for this caller any more; takes up to half a second. May be called twice."""
         served, self._served = self._served, None
         if served is None:
             return
@@ -102,7 +103,7 @@ class _Server(ThreadingMixIn, TCPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no concern of the worker's log."""
+        """A client that hangs up is not logged."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -147,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Probes come every few seconds: none is logged."""
+        """Probes arrive every few seconds, so requests are not logged."""
 
 
 _lock = threading.Lock()

@@ -1,7 +1,8 @@
-"""What waits in the database, as gauges. One worker of the fleet reads it every few seconds and shows it; the others show nothing.
+"""Gauges of what waits in the database. One worker of the fleet reads it every few seconds and exports it; the others export
+nothing.
 
-A snapshot replaces the one before as a whole, so a series whose queue, kind or check is gone disappears with the next look, and
-a scrape never sees half of one. Nothing here asks the database: `operate.watch` does, and only in the worker that watches.
+A snapshot replaces the previous one as a whole, so a series whose queue, kind or check is gone disappears with the next one, and
+a scrape never sees half of it. Nothing here queries the database: `operate.watch` does, and only in the worker that watches.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class FleetGauges:
         self._shown = {each: shown for each, shown in self._shown.items() if each is not source}
 
     def gauges(self) -> Sequence[Metric]:
-        """Those that have something to show: none in a process that does not watch."""
+        """The gauges that have a value: none in a process that does not watch."""
         return GAUGES if self._shown else ()
 
     def series(self, name: str) -> Series:

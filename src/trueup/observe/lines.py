@@ -20,13 +20,13 @@ from trueup.observe.logs import LOGGER, Message
 from trueup.observe.printable import printable, printable_json, printable_lines
 from trueup.texts import MAX_FACT, clean, clean_fact
 
-# What every record has; the rest are the facts that `extra=` put there.
+# The attributes of every record; others are facts from `extra=`.
 _OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 DRIVER_EVERY = 60.0  # seconds
-MAX_KINDS = 1_000  # of records that are remembered
-_MESSAGE_WIDTH = 20  # most messages; a longer one pushes its fields to the right
-_INDENT = " " * 4  # of stacks: no line of a text from elsewhere starts where our own lines do
+MAX_KINDS = 1_000  # kinds of records that are remembered
+_MESSAGE_WIDTH = 20  # fits most messages; a longer one moves its fields to the right
+_INDENT = " " * 4  # of stacks, so that no line of foreign text starts in the first column
 _RESET, _DIM = "\x1b[0m", "\x1b[2m"
 _LEVEL_COLOURS = {"DEBUG": "\x1b[2m", "INFO": "\x1b[32m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m"}
 
@@ -34,9 +34,9 @@ _LEVEL_COLOURS = {"DEBUG": "\x1b[2m", "INFO": "\x1b[32m", "WARNING": "\x1b[33m",
 def configure_logging(settings: Settings, stream: TextIO | None = None, *, logger_name: str = LOGGER) -> None:
     """Write a logger's records (`trueup`'s) to `stream` (standard error), as `log_format` and `log_level` say.
 
-    For programs whose process is trueup's own. Records are not handed on to the root logger, or an application that
-    configured that one would see each of them twice. An application that has put a handler of its own on the logger has
-    decided about these records: then only a level that was never set is set. Called again, it replaces what it did.
+    For programs whose process is trueup's own. Records do not propagate to the root logger, or an application that configured it
+    would see each of them twice. If the application has put a handler of its own on the logger, only a level that was never set
+    is set. A second call replaces the first.
     """
     logger = logging.getLogger(logger_name)
     ours = [handler for handler in logger.handlers if isinstance(handler, LinesHandler)]
@@ -69,7 +69,7 @@ def _configure_others(settings: Settings, stream: TextIO) -> None:
 
 
 def _configure_driver(settings: Settings, stream: TextIO) -> None:
-    """psycopg and its pool warn by themselves, at every try of every connection: as lines like ours, and now and then."""
+    """psycopg and its pool log a warning for each failed connection: write these as lines like ours, one per kind and minute."""
     logger = logging.getLogger("psycopg")
     if any(not isinstance(handler, LinesHandler | logging.NullHandler) for handler in logger.handlers):
         return
@@ -126,7 +126,7 @@ class JsonLines(logging.Formatter):
         }
         trace = _trace(self, record)
         below = {"traceback": trace} if trace else {}
-        # Twice: the first to come first, the last to win over a fact of the same name.
+        # Twice: the first sets the order, the last overrides a fact of the same name.
         return printable_json(_encode({**own, **facts_of(record), **below, **own}))
 
 
@@ -139,7 +139,7 @@ class ConsoleLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         facts = facts_of(record)
-        facts.pop("event_name", None)  # says what the message says
+        facts.pop("event_name", None)  # the message says the same
         below = [text for text in (facts.pop("stack", ""), _trace(self, record)) if text]
         moment = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
         message = printable(_message(record))
@@ -157,7 +157,7 @@ class ConsoleLines(logging.Formatter):
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What `extra=` gave the record, secrets masked. A field that a secret is named by is hidden whole."""
+    """The facts that `extra=` gave the record, with secrets masked. A field with the name of a secret is hidden as a whole."""
     given = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
     return {name: _hidden(name, value) for name, value in given.items()}
 
@@ -173,7 +173,8 @@ def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 def _message(record: logging.LogRecord) -> str:
-    """Its text; the template alone if the arguments do not fit it, or one bad call of a library would cost us the line."""
+    """The record's text; the template alone if the arguments do not fit it, so that a library's mistake does not lose the
+    line."""
     if isinstance(record.msg, Message):
         return record.msg.constant
     try:

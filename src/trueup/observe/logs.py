@@ -1,12 +1,12 @@
 """Events as log records: a text that says what happened, and the facts as fields.
 
 Each event becomes one record on the standard logger `trueup.<noun>` (`trueup.job`, `trueup.worker`, …). Its facts are plain
-attributes of the record, as `extra=` makes them: that is what JSON formatters for `logging` write out as fields of their
-own and what structlog's `ExtraAdder` copies, without being told anything about trueup, and what `%(job_id)s` finds. The
-event's own name is `event_name`, because structlog keeps the message under `event`.
+attributes of the record, as `extra=` makes them: JSON formatters for `logging` write them as fields, structlog's `ExtraAdder`
+copies them, and `%(job_id)s` finds them, all without configuration for trueup. The event's name is `event_name`, because
+structlog keeps the message under `event`.
 
-Formatters that know nothing of fields show the message alone, so that has the facts, too: `job buried: job_id=19 kind=send …`.
-trueup's own lines have them as fields, beside the constant text.
+Formatters without fields show only the message, so it has the facts, too: `job buried: job_id=19 kind=send …`. trueup's own lines
+have them as fields, beside the constant text.
 
 A record of a failure has the exception as `exc_info`, with the handler's traceback: formatters show it below the message, and
 error trackers such as Sentry group by it.
@@ -145,9 +145,9 @@ def _shown(value: object) -> str:
 class Logs:
     """The subscription of a logger; `attach_logs` makes it.
 
-    Only classes whose level is enabled are subscribed to, so that no event per job is built for a log that drops it.
-    `logging` does not tell when a level is changed, so it is looked at again by `set_level`, by `refresh`, and whenever the
-    App is opened or a worker is made or starts: an application may configure logging after its App was made.
+    Only classes whose level is enabled are subscribed to, so that no event per job is built for a log that drops it. `logging`
+    does not report a changed level, so it is read again by `set_level`, by `refresh`, and whenever the App is opened or a worker
+    is made or starts: an application may configure logging after it made its App.
     """
 
     def __init__(self, events: Events, logger: logging.Logger) -> None:
@@ -156,12 +156,12 @@ class Logs:
         self._ends: dict[type[Event], Callable[[], None]] = {}
 
     def set_level(self, level: int | str) -> None:
-        """Set the logger's level, and listen to what it lets through."""
+        """Set the logger's level, and subscribe to the events that it enables."""
         self._logger.setLevel(level.upper() if isinstance(level, str) else level)
         self.refresh()
 
     def refresh(self) -> None:
-        """Listen to exactly the events whose level is enabled now."""
+        """Subscribe to exactly the events whose level is enabled now."""
         for cls, entry in ENTRIES.items():
             enabled = cls is events.WorkerStarted or self._child(cls).isEnabledFor(entry.level)
             if enabled and cls not in self._ends:
@@ -170,7 +170,7 @@ class Logs:
                 self._ends.pop(cls)()
 
     def detach(self) -> None:
-        """Stop listening."""
+        """End the subscription."""
         while self._ends:
             self._ends.popitem()[1]()
 
@@ -188,7 +188,7 @@ class Logs:
                 logger.name, level, __file__, 0, Message.of(message, extra), (), event.exc_info, "write", extra
             )
             if event.exc_info is not None:
-                # What formatters show, unless they make their own of `exc_info`: bounded, and with secrets masked.
+                # Formatters show this text unless they format `exc_info` themselves: it is bounded, and its secrets are masked.
                 record.exc_text = traceback_text(event.exc_info[1], event.exc_info[2]) or None
             logger.handle(record)
 

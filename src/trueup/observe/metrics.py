@@ -1,6 +1,6 @@
 """Metrics for Prometheus. The only file that needs `prometheus_client`, the extra `metrics`. What is counted is in `counting`.
 
-The metrics of a registry are made once, and shared by all Apps of the process that count into it.
+The metrics of a registry are created once, and shared by all Apps of the process that count into it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Prometheus:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.instruments = Instruments(self)
-        registry.register(self)  # the first: what is stale goes before the others are collected
+        registry.register(self)  # registered first: drops stale series before the others are collected
         self._by_name = {metric.name: _make(metric, registry) for metric in METRICS}
 
     def add(self, metric: Metric, amount: float, labels: Labels) -> None:
@@ -88,7 +88,7 @@ class Metrics:
     """Counts the events of an App into a registry until `detach`; what was counted stays."""
 
     def __init__(self, events: Events, registry: CollectorRegistry | None = None) -> None:
-        """Without a `registry`, into the one that `prometheus_client` exports by default."""
+        """The default `registry` is the one that `prometheus_client` exports by default."""
         _need_prometheus_client("metrics")
         self.registry: CollectorRegistry = prometheus_client.REGISTRY if registry is None else registry
         with _lock:
@@ -100,7 +100,7 @@ class Metrics:
         found.attach(events)
 
     def scrape(self) -> tuple[str, bytes]:
-        """What Prometheus reads, and its content type."""
+        """The document for Prometheus, and its content type."""
         return prometheus_client.CONTENT_TYPE_LATEST, prometheus_client.generate_latest(self.registry)
 
     def detach(self) -> None:
@@ -116,9 +116,8 @@ def attach_metrics(events: Events, registry: CollectorRegistry | None = None) ->
 
 
 class MetricsServer:
-    """Counts events and serves what was counted at `/metrics`, from threads of its own, until `close`.
-
-    Workers of one process with the same address share what listens there: they count into one registry.
+    """Counts events and serves the metrics at `/metrics`, from threads of its own, until `close`. Workers of one process with the
+    same address share one server and one registry.
     """
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
@@ -130,13 +129,13 @@ class MetricsServer:
             raise
 
     def close(self) -> None:
-        """Returns when nothing is served any more, unless for others; takes up to half a second. May be called twice."""
+        """Returns when nothing is served for this caller any more; takes up to half a second. May be called twice."""
         self._endpoints.close()
         self._metrics.detach()
 
 
 def serve_metrics(events: Events, host: str, port: int) -> MetricsServer:
-    """Count the events and serve them. Raises ConfigError when the extra is missing, or the address cannot be had."""
+    """Count the events and serve them. Raises ConfigError when the extra is missing, or it cannot listen on the address."""
     _need_prometheus_client(f"metrics_port={port}")
     return MetricsServer(Metrics(events), host, port)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# What JSON leaves as it is although a terminal or a reader of lines may act on it.
+# Characters that JSON does not escape although a terminal or a reader of lines may act on them.
 _RAW_IN_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 

@@ -10,14 +10,14 @@ JOB = ("kind", "queue")
 ROW = ("reconciler",)
 SCAN = ("scan",)
 
-MAX_QUEUES = 100  # that have series of their own; the others are counted together
+MAX_QUEUES = 100  # queues that have series of their own; the others are counted together
 OTHER_QUEUES = "(other)"
 MAX_VALUES = {"queue": MAX_QUEUES, "kind": 1_000}  # both can be chosen at run time, by a tenant's name, say
 NAMES = frozenset({"kind", "queue", "reconciler", "scan"})  # labels whose values come and go with the program
 STALE_AFTER = 24 * 3600.0  # seconds without an event after which a name's series are dropped
 DURATIONS_S = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1_800.0)
 WAITS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-JOB_LATENESS_S = (0.01, 0.1, *BOUNDS_S)  # an idle worker picks a job up within milliseconds
+JOB_LATENESS_S = (0.01, 0.1, *BOUNDS_S)  # an idle worker starts a job within milliseconds
 
 
 class Metric(NamedTuple):

@@ -1,7 +1,7 @@
 """Who acts, and transactions in which an action and its record are written together.
 
-Who and from where is a context variable: the command line sets it around a command, the dashboard and Django's admin around a
-request. Python code that sets nothing acts as the user of the operating system; `by=` of each method says otherwise.
+A context variable holds the person and the interface: the command line sets it around a command, the dashboard and Django's admin
+around a request. Python code that sets nothing acts as the operating system's user, unless `by=` names a person.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ MAX_NAME = 200  # characters of who and of what is recorded
 class Actor:
     name: str
     via: Via
-    together: bool = False  # the same action again is added to the row of the first
-    detail: str | None = None  # in place of the reason that each action has
+    together: bool = False  # repeated actions share the first one's record
+    detail: str | None = None  # replaces the reason that each action gives
     begun: dict[tuple[str, str, str | None], Action] = field(default_factory=dict)
 
 
@@ -47,7 +47,7 @@ _actor: ContextVar[Actor | None] = ContextVar("trueup_actor", default=None)
 
 @contextmanager
 def acting(name: str | None, via: Via, *, together: bool = False, detail: str | None = None) -> Iterator[None]:
-    """What is done inside is done by this person; without a name, by the user of the operating system."""
+    """Actions inside the block are recorded under this name; without one, under the operating system's user."""
     before = _actor.set(Actor(name or os_user(), via, together, detail))
     try:
         yield
@@ -63,7 +63,7 @@ def os_user() -> str:
 
 
 class Recorder:
-    """Makes actions of the person who acts now, and the transactions that they are written in."""
+    """Makes the records of the current person's actions, and the transactions that they are written in."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -71,7 +71,7 @@ class Recorder:
         self._pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def on(self, database: BlockingDatabase) -> Self:
-        """The same for code without an event loop."""
+        """The same recorder for code without an event loop."""
         same = copy(self)
         same._database = database
         same._pause = block
@@ -111,12 +111,13 @@ class Recorder:
         return await self.repeated(action, once)
 
     async def repeated(self, action: Action, once: Callable[[], Awaitable[T]]) -> T:
-        """Run a transaction of the action, again when the server asks for it: it has locked rows in another order than a worker
-        or another person did, and was rolled back whole."""
+        """Run the action's transaction, and run it again if the server asks for that: a worker or another person locked the same
+        rows in another order, and the transaction was rolled back."""
         return await repeated(lambda: self._undone_together(action, once), self._pause)
 
     async def _undone_together(self, action: Action, once: Callable[[], Awaitable[T]]) -> T:
-        """A record that was rolled back does not exist: the next one of the action must not be added to it."""
+        """If the transaction is rolled back, forget the id of its record: the next record must not be added to a row that does
+        not exist."""
         recorded = action.id
         try:
             return await once()
@@ -125,7 +126,7 @@ class Recorder:
             raise
 
     def noting(self, action: Action) -> Noting:
-        """Writes the record on a connection that is in the transaction of the action."""
+        """A function that writes the record on a connection inside the action's transaction."""
 
         async def note(connection: AsyncConnection[Any], count: int, keys: Iterable[object]) -> None:
             await self._actions(Begun(connection)).add(action, count, keys)
@@ -133,7 +134,8 @@ class Recorder:
         return note
 
     async def note(self, action: Action, count: int) -> None:
-        """Record it on its own: for what takes many transactions, before the first of them and after the last."""
+        """Record the action in a transaction of its own. Work that takes many transactions does so before the first and after the
+        last."""
         await self._actions(self._database).add(action, count)
 
     def _actions(self, database: Database) -> Actions:
@@ -141,7 +143,7 @@ class Recorder:
 
 
 class Acting:
-    """The transaction of one action: `database` is what it does its work on."""
+    """The transaction of one action; the work runs its statements on `database`."""
 
     def __init__(self, database: Database, actions: Actions, action: Action) -> None:
         self.database = database
@@ -149,6 +151,6 @@ class Acting:
         self._action = action
 
     async def note(self, count: int, keys: Iterable[object] = ()) -> None:
-        """Record how many it was done to. Nothing is recorded of an action that changed nothing."""
+        """Record how many items were changed. An action that changed nothing is not recorded."""
         if count:
             await self._actions.add(self._action, count, keys)

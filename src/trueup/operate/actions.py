@@ -47,9 +47,9 @@ class ActionOperations(Operating):
         limit: int = 50,
         after: int | None = None,
     ) -> ActionPage:
-        """A page of what people did, newest first; the conditions that are given all hold.
+        """A page of people's actions, newest first, that match all given conditions.
 
-        `job` is the id of one that it was done to; only the first hundred ids of an action are known.
+        `job` is the id of an affected job; of each action, only the first hundred ids are recorded.
         """
         if not 1 <= limit <= MAX_LIST:
             raise ConfigError(f"limit={limit!r}: from 1 to {MAX_LIST:,}")

@@ -14,15 +14,15 @@ from trueup.store.health import Health, Measured
 from trueup.store.store import Store
 
 CheckState = Literal["ok", "failing", "firing", "off"]
-Rules: TypeAlias = "tuple[AlertRule, ...]"  # named here, because in the class `list` is a method
+Rules: TypeAlias = "tuple[AlertRule, ...]"  # defined here because `list` is a method inside the class
 
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
     """One check. It is `failing` at first, and `firing` once a worker has raised the alert, which needs `alert_url`.
 
-    `value` is what was measured, `allowed` the limit: seconds for ages, and counts otherwise. `since` is when a worker first noticed
-    that it fails. `sent` says whether the webhook took the alert.
+    `value` is what was measured, `allowed` the limit: seconds for ages, and counts otherwise. `since` is when a worker first
+    noticed that it fails. `sent` says whether the webhook accepted the alert.
     """
 
     check: str
@@ -42,7 +42,7 @@ class AlertOperations(Operating):
         self._settings = settings
 
     async def list(self) -> Rules:
-        """Every check as it is now, those that fire first, then those that fail."""
+        """Every check as it is now: firing ones first, then failing ones."""
         store = self._store
         measured = await Health(self._database, store.statements).measured()
         alerts = await AlertStates(self._database, store.statements).list()

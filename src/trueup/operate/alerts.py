@@ -1,8 +1,8 @@
 """Alerts: a check that keeps failing is logged and posted once, and once more when it passes again.
 
 How far each alert has come is in the database (`store/alerts.py`), fenced by the lease of the worker that watches: a worker that
-takes over goes on from there. A message counts as sent when the webhook took it. If a worker dies between the two, the next one
-sends the message again, with the same idempotency key.
+takes over goes on from there. A message counts as sent when the webhook has accepted it. If a worker dies between the two, the
+next one sends the message again, with the same idempotency key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SLACK_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})  # or a 
 
 
 class AlertStep(Enum):
-    """What happens to one alert next."""
+    """The next step of an alert."""
 
     NOTICE = "notice"  # the time for which the check fails counts from now on
     FORGET = "forget"  # the check passes again before it has failed for long enough
@@ -39,10 +39,10 @@ SENDING = (AlertStep.SEND_RAISED, AlertStep.SEND_RESOLVED)
 
 
 def next_step(alert: Alert | None, failing: bool, after: timedelta) -> AlertStep | None:
-    """What to do about a check, from how far its alert has come and whether the check fails now; None: nothing."""
+    """The next step of a check's alert, or None, from the alert's state and whether the check fails now."""
     if alert is None:
         return AlertStep.NOTICE if failing else None
-    if alert.state == "resolved":  # even if the check fails again by now, which will be another alert
+    if alert.state == "resolved":  # even if the check fails again: that is a new alert
         return AlertStep.SEND_RESOLVED
     if not failing:
         return AlertStep.FORGET if alert.state == "noticed" else AlertStep.RESOLVE
@@ -52,7 +52,7 @@ def next_step(alert: Alert | None, failing: bool, after: timedelta) -> AlertStep
 
 
 class Alerts:
-    """The part of a watch that alerts. All workers with an alert_url share its lease."""
+    """Logs and sends alerts about the reports of a watch. All workers with an alert_url share its lease."""
 
     def __init__(self, store: Store, post: Post, after: timedelta, events: Events, service: str | None = None) -> None:
         self.purpose = "alerts"
@@ -63,7 +63,7 @@ class Alerts:
         self._service = service or "trueup"
 
     async def saw(self, report: Report, lead: Lead) -> None:
-        if not report.measured:  # the database could not be asked, so it is not known what fails
+        if not report.measured:  # the database was unreachable, so it is unknown which checks fail
             return
         findings = {each.check: each for each in report.findings}
         alerts = await self._states.list()
@@ -87,7 +87,7 @@ class Alerts:
             assert finding is not None
             problem = clean(finding.problem, MAX_PROBLEM)
             return await self._states.write(lead, finding.check, "noticed", finding.severity, problem)
-        # The lease lasts longer than one delivery. Many slow ones take longer, and then another worker would send the same.
+        # The lease outlasts one delivery, but not many slow ones: without a renewal another worker would send the same.
         if step in SENDING and not (
             await lead.take() and await self._post(*message(self._service, step, alert, finding))
         ):
@@ -114,7 +114,7 @@ _AFTER: dict[AlertStep, State] = {
 
 
 def message(service: str, step: AlertStep, alert: Alert, finding: Finding | None) -> tuple[dict[str, Any], str]:
-    """The document for the webhook and its idempotency key. `text` is what Slack and its likes show."""
+    """The document for the webhook and its idempotency key. `text` is what Slack and similar services show."""
     lasted = format_duration(timedelta(seconds=round(alert.lasted_s)))
     facts: dict[str, Any] = {
         "event": AlertRaised.name if step is AlertStep.SEND_RAISED else AlertResolved.name,

@@ -1,5 +1,5 @@
-"""Whether every tick that was expected is in the ledger, and every run has its tick: read from the database, judged by
-`schedules.audit`."""
+"""Reads what is needed to check that the ledger has every expected tick, and that every run has its tick; `schedules.audit`
+judges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = 10_000  # ticks judged at a time
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The findings of each schedule that was there at any time between both moments."""
+    """The findings of each schedule that existed at any time in the period."""
 
     since: datetime
     until: datetime
@@ -31,7 +31,7 @@ class Audit:
         return all(findings.clean for findings in self.schedules)
 
     def with_missing(self, missing: Mapping[str, str]) -> Audit:
-        """The same, with those that code declares and that do not fire, each with the reason."""
+        """The same audit with the schedules added that code declares and that do not fire, each with the reason."""
         found = {findings.name: findings for findings in self.schedules}
         for name, why in missing.items():
             found.setdefault(name, Findings(name)).missing = why
@@ -40,7 +40,7 @@ class Audit:
 
 async def audit(schedules: Schedules, within: timedelta, kept: timedelta) -> Audit:
     """Judge the last `within`, as far back as the ledger is `kept`."""
-    # The time first, then versions and watermarks, then the ledger: what is decided meanwhile does no harm.
+    # Read in this order, so that ticks decided in between do no harm: the time, versions and watermarks, the ledger.
     now = await schedules.now()
     start = now - min(within, kept)
     found: dict[str, Findings] = {}

@@ -38,17 +38,17 @@ ADVICE: Mapping[str, str] = MappingProxyType(
     }
 )
 
-FOLLOWS = frozenset({"ticks", "overdue_rows", "overdue_jobs"})  # from a fleet without workers
+FOLLOWS = frozenset({"ticks", "overdue_rows", "overdue_jobs"})  # follow from a fleet without workers
 
 
 def advice(check: str) -> str:
-    """What to do when the check fails; of a newer release's check, nothing more is known."""
+    """What to do when the check fails. A newer release's check has no text of its own here."""
     return typed(ADVICE.get(check, "see: trueup status"))
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something is wrong: what, and what to do about it."""
+    """One problem, and what to do about it."""
 
     check: str
     severity: str  # "error" or "warning"
@@ -60,7 +60,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All checks at one moment. `measured` is empty when the database could not be asked."""
+    """All checks at one moment. `measured` is empty when the database was unreachable."""
 
     findings: tuple[Finding, ...]
     measured: tuple[Measured, ...] = ()
@@ -71,7 +71,7 @@ class Report:
 
 
 def judge(measured: Iterable[Measured], limits: Mapping[str, float | None]) -> tuple[Finding, ...]:
-    """What exceeds its limit; a limit of None switches the check off."""
+    """The checks that exceed their limits; a limit of None switches a check off."""
     found, all_measured = [], list(measured)
     alone = any(each.name == "workers" and each.value > 0 for each in all_measured)
     for each in all_measured:
@@ -83,7 +83,7 @@ def judge(measured: Iterable[Measured], limits: Mapping[str, float | None]) -> t
 
 
 async def check(store: Store, limits: Mapping[str, float | None] | None = None) -> Report:
-    """Every check, now. Nothing is raised for a database that is away or not migrated: that is a finding."""
+    """Run every check now. A database that is unreachable or not migrated is a finding, not an error."""
     health = Health(store.pool, store.statements)
     try:
         refusal = await health.refusal()
@@ -102,12 +102,12 @@ async def check(store: Store, limits: Mapping[str, float | None] | None = None) 
 
 
 def away(error: DatabaseUnavailable) -> Report:
-    """The report on a database that cannot be asked."""
+    """The report on an unreachable database."""
     return Report((_one("database", str(error)),))
 
 
 def refused(error: Exception, schema: str) -> Finding:
-    """What is found when the role may not even read trueup's tables."""
+    """The report when the role may not read trueup's tables."""
     return Finding(
         "privileges",
         "error",

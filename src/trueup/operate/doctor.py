@@ -1,6 +1,5 @@
-"""`trueup doctor`: is the database set up as trueup needs it? Facts are read by `store/doctor.py`, and judged here.
-
-Errors keep something from working, or from being right; warnings will cost time or room. Each finding says what to do.
+"""`trueup doctor`: is the database set up as trueup needs it? `store/doctor.py` reads the facts; this module judges them. An
+error keeps something from working correctly; a warning will cost time or space. Each finding says what to do.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from trueup.texts import describe, type_name
 from trueup.work.registration import Holder
 from trueup.work.rows.services import RowServices
 
-MAX_SKEW = 2.0  # seconds: log lines of two machines can be put in order
+MAX_SKEW = 2.0  # seconds; below it, log lines of two machines can be put in order
 REDIS_WITHIN = 3.0  # seconds
-OTHERS_WITHIN = 30.0  # seconds, for each that `app.on_examine` was given
+OTHERS_WITHIN = 30.0  # seconds, for each function given to `app.on_examine`
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From when on something is worth a finding."""
+    """The thresholds above which there is a finding."""
 
     idle_for: timedelta = timedelta(minutes=5)  # in an open transaction
-    open_for: timedelta = timedelta(hours=1)  # a transaction that does something
-    wal_kept: float = 1 << 30  # bytes, by a replication slot
-    dead_rows: float = 50_000  # of one table, when they are more than twice the living ones
-    connections: float = 0.8  # of those there are
+    open_for: timedelta = timedelta(hours=1)  # an active transaction
+    wal_kept: float = 1 << 30  # bytes kept by a replication slot
+    dead_rows: float = 50_000  # in one table, if they are also more than twice its live rows
+    connections: float = 0.8  # a share of max_connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ async def examine(
     limits: Limits = Limits(),  # noqa: B008 - it is frozen
     machine: Machine = Machine(),  # noqa: B008
 ) -> tuple[Finding, ...]:
-    """Everything that is worth a look; a database that cannot be asked, or refuses, is a finding. Raises other errors of psycopg."""
+    """All findings; a database that is unreachable, or refuses, is one of them. Raises psycopg's other errors."""
     try:
         async with Explained(store):
             return await _examined(store, settings, declared, limits, machine)
@@ -95,7 +94,7 @@ async def _examined(
 
 
 async def examine_others(others: Iterable[Callable[[], Awaitable[Iterable[Finding]]]]) -> list[Finding]:
-    """What integrations and users examine beside it (`app.on_examine`), all at once."""
+    """The findings of integrations and users (`app.on_examine`), which run concurrently."""
     return [finding for found in await asyncio.gather(*map(_examine_other, others)) for finding in found]
 
 
@@ -111,7 +110,7 @@ async def _examine_other(examine: Callable[[], Awaitable[Iterable[Finding]]]) ->
 
 
 def _skew(sent: datetime, there: datetime, received: datetime) -> float:
-    """Seconds that this machine is ahead, as far as the time on the way leaves no doubt; negative when it is behind."""
+    """Seconds that this machine's clock is ahead at least, given the round-trip time; negative when it is behind."""
     if there < sent:
         return (sent - there).total_seconds()
     return -(there - received).total_seconds() if there > received else 0.0
@@ -318,7 +317,7 @@ async def _redis(settings: Settings) -> list[Finding]:
 
 
 def _ping(url: str) -> Any:
-    import redis  # only where it is configured: it needs a package few install
+    import redis  # imported only if Redis is configured: few users install the package
 
     with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as client:
         return client.ping()

@@ -30,14 +30,14 @@ from trueup.texts import MAX_MESSAGE, clean
 PAGE = 500  # jobs per statement in commands over many
 MAX_LIST = 10_000  # jobs in one page of a list
 MAX_COUNT = 10_000  # exact up to here
-MAX_ARGUMENTS = 1 << 20  # bytes of JSON to look for
-READ_AHEAD = 20_000  # jobs read for one page or count with conditions that no index knows
+MAX_ARGUMENTS = 1 << 20  # bytes of JSON to search for
+READ_AHEAD = 20_000  # jobs read for one page or count with conditions that no index serves
 
 Progress = Callable[[int], None]
 
 
 class Matching(TypedDict, total=False):
-    """Further conditions on jobs; those that are given all hold."""
+    """Further conditions on jobs; all that are given must hold."""
 
     queue: str | None
     schedule: str | None  # runs of this schedule
@@ -78,7 +78,7 @@ class Operations(Operating):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def get(self, job_id: int) -> JobDetails | None:
-        """Everything about a job, live or ended. None when it is not known, or its history has passed its retention."""
+        """Everything about a job, live or ended. None when it is unknown, or its history has passed its retention."""
         record = await self._views.job(int(job_id))
         return None if record is None else JobDetails.of(record)
 
@@ -376,7 +376,7 @@ def _ids(moved: set[int] | Cancelled | Retried) -> set[int]:
 
 
 def conditions(chosen: JobFilter) -> str:
-    """The conditions, for the record: of arguments their names alone."""
+    """The conditions as text for the action's record: the names of arguments, without their values."""
     given = {
         "kind": chosen.kind,
         "queue": chosen.queue,

@@ -1,7 +1,7 @@
-"""What the groups of operations have in common: `app.jobs`, `app.schedules`, `app.reconcilers` and the rest.
+"""The base of the groups of operations: `app.jobs`, `app.schedules`, `app.reconcilers` and the rest.
 
-Their public methods raise errors of the database as `trueup.store.explained` has it. Where one has a twin for code without an
-event loop, `get_sync = twin(get)`, the twin runs the same coroutine on a database whose statements block.
+`trueup.store.explained` explains the database errors that public methods raise. `get_sync = twin(get)` is the method for code
+without an event loop: it runs the same coroutine on a database whose statements block.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Operating:
         self._pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def blocking(self) -> Self:
-        """The same on a database whose statements block."""
+        """The same operations on a database whose statements block."""
         same = copy(self)
         for name, part in vars(self).items():
             if isinstance(part, Repository | Recorder):
@@ -63,7 +63,7 @@ def _explained(
 
 
 def twin(method: Callable[Concatenate[G, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[G, P], T]:
-    """The method for code without an event loop: it blocks the thread instead."""
+    """The same method for code without an event loop: it blocks its thread."""
     explained = _explained(method)
 
     @wraps(method)

@@ -1,4 +1,4 @@
-"""Posting to a URL of the user's while the worker goes on, whatever is wrong at the other end."""
+"""Posts to a URL of the user's; failures there do not stop the worker."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from trueup.events import Events, ServiceFailed
 from trueup.texts import describe, type_name
 
 Post = Callable[[Mapping[str, Any], str], Awaitable[object]]
-"""Posts a document with an idempotency key; raises when it was not taken."""
+"""Posts a document with an idempotency key; raises when it was not accepted."""
 
 
 class Reported:
-    """Posts, and reports failures: the first, the second, the fourth … in a row. True when it was taken."""
+    """Posts, and reports the first, second, fourth, … failure in a row. True when the document was accepted."""
 
     def __init__(self, post: Post, events: Events, name: str) -> None:
         self._post = post

@@ -29,7 +29,7 @@ class QuarantineOperations(ReconcilerRecords):
         return await self._quarantine.listed(name, limit, discarded=discarded)
 
     async def quarantined_row(self, name: str, key: str) -> Record:
-        """Everything about one row that was set aside, with all its errors. Raises NotFound, saying how it is with the row."""
+        """Everything about one quarantined or discarded row, with all its errors. Raises NotFound that tells the row's state."""
         await self._known(name)
         spellings = _spellings(key)
         found = await self._quarantine.show(name, spellings)
@@ -41,11 +41,12 @@ class QuarantineOperations(ReconcilerRecords):
         return record
 
     async def release(self, name: str, keys: Sequence[str], *, by: str | None = None) -> set[str]:
-        """Have rows looked at anew, soon and with all attempts; also discarded ones. Returns those of the keys that were there."""
+        """Let rows be handled again, soon and with all attempts; also discarded ones. Returns the keys of those that were
+        found."""
         return await self._free("release", name, keys, Quarantine.release, by)
 
     async def discard(self, name: str, keys: Sequence[str], *, by: str | None = None) -> set[str]:
-        """Leave rows alone for good, while they stay in their state. Returns those of the keys that were in quarantine."""
+        """Never handle these rows again while they stay in their state. Returns the keys of those that were in quarantine."""
         return await self._free("discard", name, keys, Quarantine.discard, by)
 
     async def release_all(

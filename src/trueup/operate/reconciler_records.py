@@ -1,4 +1,4 @@
-"""What there is to see of reconcilers and scans: those that the code declares, and those that only the database knows."""
+"""Reads reconcilers and scans: those that the code declares, and those that only the database knows."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from trueup.store.store import Store
 from trueup.texts import known_names
 
 LATELY = timedelta(hours=24)  # how far back the outcomes of sweeps are counted
-FEW = 5  # examples of whatever there may be many of
+FEW = 5  # errors, holders and proposals shown as examples
 KEPT = (
     *("state", "note", "paused_until", "paused_keys", "declared_by_worker", "declared_at", "last_swept_at"),
     *("last_error", "last_failed_at", "failures", "next_due_at", "held", "resting", "quarantined", "discarded"),
     "outcomes",
 )
 
-Records: TypeAlias = list[Record]  # named here, because in the classes `list` is a method
+Records: TypeAlias = list[Record]  # defined here because `list` is a method inside the class
 
 
 class ReconcilerRecords(Operating):
@@ -46,7 +46,7 @@ class ReconcilerRecords(Operating):
         *,
         knows: bool = True,
     ) -> None:
-        """`knows`: whether what this App does not declare is declared nowhere; an App without the application's code cannot know."""
+        """`knows` says whether the App has the application's code, so that what it does not declare is declared nowhere."""
         super().__init__(store)
         self._settings = settings
         self._events = events
@@ -61,9 +61,9 @@ class ReconcilerRecords(Operating):
     async def list(self) -> Records:
         """All reconcilers and scans by name, those that the code declares and those that only the database knows.
 
-        `declared_here` says whether this App declares it, `declared_by_worker` whether a living worker does (None: no telling),
-        `known` whether any worker ever started with it.
-        `state` is active, paused or resting; of a scan active, running or failing.
+        `declared_here` says whether this App declares it, `declared_by_worker` whether a living worker does (None: unknown),
+        `known` whether any worker ever started with it. `state` is active, paused or resting; of a scan active, running or
+        failing.
         """
         stored = {each["name"]: each for each in await self._views.reconcilers(LATELY.total_seconds())}
         records = {name: self._record(name, stored.get(name)) for name in {*stored, *self._declared.names()}}
@@ -91,7 +91,7 @@ class ReconcilerRecords(Operating):
         return await self._views.summary()
 
     async def waiting(self, name: str) -> int | None:
-        """How many rows there are for one now; None for what is not declared here, for scans, and beyond counting.
+        """How many rows wait for it now; None if it is not declared here, for scans, and if there are too many to count.
 
         Raises ConfigError when its table does not fit its declaration, or PostgreSQL refuses to count.
         """
@@ -102,7 +102,7 @@ class ReconcilerRecords(Operating):
             return await runs.waiting(rows)
 
     async def behind(self, name: str) -> int | None:
-        """How many rows have waited longer than they would with everything in order: for a sweep, and a little more."""
+        """How many rows are overdue: they have waited for more than one interval between sweeps and a margin."""
         declared = self._declared.get(name)
         if declared is None or declared.on_demand:  # the program that asks for its sweeps knows when they are late
             return None
@@ -135,7 +135,7 @@ class ReconcilerRecords(Operating):
         }
 
     def _scan_record(self, name: str, stored: Record | None) -> Record:
-        """With everything that the record of a reconciler has."""
+        """A scan as a record with all the fields of a reconciler's."""
         here, given = self._scans.get(name), stored or {}
         declared = {} if here is None else {"every": format_duration(here.every), "concurrency": here.concurrency}
         state = "running" if given.get("held_by") else "failing" if given.get("error") else "active"
@@ -203,7 +203,7 @@ def _nothing_known(name: str, what: str) -> Record:
 
 
 def _next_sweep(record: Record) -> datetime | None:
-    """About when workers sweep next, by what is declared; None while it is paused, and before its first sweep."""
+    """About when workers sweep next, according to the declaration; None while it is paused, and before its first sweep."""
     last, every = record["last_swept_at"], record["every"]
     if last is None or every is None or record["state"] == "paused":
         return None

@@ -40,14 +40,15 @@ class ReconcileOperations(QuarantineOperations):
         drain_for: Duration | None = None,
         lease: Lease | None = None,
     ) -> Run:
-        """One whole sweep or scan now, in this process; at most `limit` rows or items. With `shadow` nothing of yours is written.
+        """One whole sweep or scan now, in this process; at most `limit` rows or items. With `shadow` none of your rows is
+        written.
 
-        Raises ConfigError while it is paused or rests, unless `force` is given. Cancelled, it stops in order. `progress` is
-        called with how many rows were seen through, and how many there were if that is known.
+        Raises ConfigError while it is paused or rests, unless `force` is given. When it is cancelled, it stops in order.
+        `progress` is called with the number of finished rows, and with the total if it is known.
 
-        For a sweep inside a run that is bounded itself: after `within`, rows that were not begun go back, handlers may end within
-        `drain_for` (the setting), and the run's `ending` is `stopped`. With `lease`, every outcome of a handler is fenced by that
-        lease; once it is lost, nothing is written any more, what is in hand goes back, and LostLease is raised.
+        `within` is for a sweep inside a bounded run: after that time, waiting rows are released, handlers have `drain_for` (the
+        setting) to end, and the run's `ending` is `stopped`. With `lease`, every outcome of a handler is fenced by that lease;
+        once it is lost, nothing more is written, claimed rows are released, and LostLease is raised.
         """
         _check_limit(limit)
         scan = self._scan(name, shadow)
@@ -75,7 +76,7 @@ class ReconcileOperations(QuarantineOperations):
         )
 
     async def _recorded(self, name: str, by: str | None, detail: str | None, run: Callable[[], Awaitable[Run]]) -> Run:
-        """A run is many transactions: it is recorded before the first, and what became of how many rows after the last."""
+        """A run takes many transactions: record it before the first, and the number of its rows after the last."""
         action = self._recorder.action("run", "reconciler", name, by=by, detail=detail)
         await self._recorder.note(action, 0)
         did = await run()
@@ -83,7 +84,7 @@ class ReconcileOperations(QuarantineOperations):
         return did
 
     async def dry_run(self, name: str, *, limit: int = 20, shadow: bool = False) -> DryRun:
-        """What a run would have in hand now. Nothing is claimed or written, and no handler is called unless `shadow` is given.
+        """What a run would take now. Nothing is claimed or written, and no handler is called unless `shadow` is given.
 
         With `shadow` handlers are called, and what they write through `tx` and `ctx.transaction()` is rolled back; what they
         do elsewhere is not undone.
@@ -131,9 +132,8 @@ class ReconcileOperations(QuarantineOperations):
             )
 
     async def pause(self, name: str, reason: str = "paused by a person", *, by: str | None = None) -> bool:
-        """Stop all sweeps until it is resumed; running handlers finish. False when it was paused already.
-
-        One that is declared and was never started may be paused, too.
+        """Stop all sweeps until `resume`; running handlers finish. False when it was already paused. A declared reconciler that
+        no worker has started yet can be paused, too.
         """
         declared = self._declared.get(name)
         if declared is not None and await self._stored(name) is None:
@@ -144,7 +144,7 @@ class ReconcileOperations(QuarantineOperations):
         return True
 
     async def resume(self, name: str, *, by: str | None = None) -> bool:
-        """Sweeps again, also when it rests after failures. False when it was neither paused nor at rest."""
+        """Sweep again; if it rests after failures, close its circuit breaker. False when it was neither paused nor at rest."""
         if not await self._set("resume", name, "active", None, by):
             return False
         self._events.emit(ReconcilerResumed(name))
@@ -167,9 +167,9 @@ class ReconcileOperations(QuarantineOperations):
         raise await self._no_such(name)
 
     async def forget(self, name: str, progress: Callable[[int], None] | None = None, *, by: str | None = None) -> int:
-        """Forget a reconciler that was removed or renamed: its rests, attempts, quarantine, sweeps. Returns how many rows it knew.
-
-        Rows of the table are not touched. Raises ConfigError while a living worker declares it or holds rows for it.
+        """Delete what is stored about a reconciler that was removed or renamed: its pauses, attempts, quarantine and sweeps.
+        Returns how many rows it knew. Your table is not touched. Raises ConfigError while a living worker declares it or holds
+        rows for it.
         """
         await self._known(name)
         workers = await self._rows.declared_by(name)
@@ -210,14 +210,14 @@ class ReconcileOperations(QuarantineOperations):
         return await self._recorder.carry_out(action, forget)
 
     async def count_known(self, name: str) -> int:
-        """About how many rows something is known."""
+        """The number of rows about which something is stored."""
         await self._known(name)
         stored = await self._views.reconcilers(LATELY.total_seconds(), name)
         return sum(stored[0][state] for state in ("held", "resting", "quarantined", "discarded")) if stored else 0
 
 
 def _options(limit: int | None, *, shadow: bool = False, force: bool = False) -> str | None:
-    """How a run was asked for, in words."""
+    """The options of a run, as text for the action's record."""
     given = ["in shadow"] * shadow + ["forced"] * force + ([] if limit is None else [f"limit {limit}"])
     return ", ".join(given) or None
 

@@ -1,7 +1,7 @@
 """After a downtime: what was missed, what has been caught up with, and what is still behind.
 
-Nothing here makes up for anything: workers do that by themselves, oldest first. This reads what they recorded. The time that
-is looked at reaches back to the beginning of the downtimes in it, so that what was due then is in the report.
+This module only reports what workers have recorded: they catch up by themselves, oldest first. The period is extended back to the
+beginning of any downtime in it, so that the report contains what was due then.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ReconcilerRecovery:
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds until nothing is left, at the rate of its last minutes of work; None when that cannot be said."""
+        """Seconds until nothing is left, at the rate of its last minutes of work; None if unknown."""
         if self.backlog == 0:
             return 0.0
         at_work = not (self.unattended or self.paused) and self.last_error is None
@@ -115,7 +115,7 @@ class Recovery:
     since: datetime
     until: datetime
     downtimes: tuple[Downtime, ...]
-    down_since: datetime | None  # no worker is alive now: the last sign of life of any
+    down_since: datetime | None  # if no worker is alive now: the last heartbeat of any
     schedules: tuple[ScheduleRecovery, ...]
     reconcilers: tuple[ReconcilerRecovery, ...]
     overdue: tuple[OverdueJobs, ...]  # jobs that no worker has claimed in time
@@ -128,15 +128,15 @@ class Recovery:
 
     @property
     def summary(self) -> str:
-        """All of it in one sentence."""
+        """The report in one sentence."""
         parts = [_down(self), _ticks(self.schedules), _rows(self.reconcilers)]
-        # That no worker is alive explains the rest.
+        # If no worker is alive, that explains the rest.
         parts.insert(len(parts) if self.down_since is None else 0, _verdict(self))
         return "; ".join(part for part in parts if part)
 
 
 async def recovery(store: Store, within: timedelta, keep_ticks: timedelta, backlog: Backlog | None = None) -> Recovery:
-    """The report on the last `within`. `backlog` says of a reconciler how many rows are left to do; None: not known."""
+    """The report on the last `within`. `backlog` returns how many rows a reconciler has left; None: unknown."""
     views = RecoveryViews(store.pool, store.statements)
     now = await store.schedules.now()
     since = now - within

@@ -1,4 +1,4 @@
-"""Waiting for what a job returns, and reading it as its function is annotated."""
+"""Waits for a job's result, and reads it as the type that its function returns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Results(Operating):
         self._views = store.views
 
     async def wait(self, job_id: int, timeout: Duration | None) -> Any:
-        """Look until the job has ended; see Handle.result."""
+        """Poll until the job has ended; see Handle.result."""
         within = None if timeout is None else duration_of("timeout", timeout).total_seconds()
         deadline, pause = None if within is None else elapsed() + within, FIRST_PAUSE
         while True:
@@ -45,7 +45,7 @@ class Results(Operating):
             pause = min(pause * 1.5, MAX_PAUSE)
 
     def _why(self, ending: JobEnd) -> str:
-        """What is known without asking for more: a role that only enqueues may not read which workers run."""
+        """Why there is no result yet, without another query: a role that only enqueues may not read the workers."""
         words = f"{ending.kind} is {ending.state}"
         if ending.error:
             words += f", and its last attempt failed: {JobError.of(ending.error)}"

@@ -14,7 +14,7 @@ from trueup.operate.checks import advice
 from trueup.program import typed
 
 WARNINGS = frozenset({"overdue_jobs", "breakers", "quarantine", "dead_letters"})  # the severity of the others is error
-AT_ONCE = timedelta()  # an increase says what happened: there is nothing to wait for
+AT_ONCE = timedelta()  # an increase is an event that has happened: there is nothing to wait for
 RATE = "[$__rate_interval]"  # what Grafana fits to the width of a chart
 UNWATCHED_FOR = timedelta(minutes=5)  # a deployment restarts every worker in less
 
@@ -155,12 +155,12 @@ def _of_scans(names: str) -> Iterator[Rule]:
 
 
 def _allowed_age(registered: Registered) -> float:
-    """Of the oldest due job: what the check allows, also where that is switched off."""
+    """The check's limit for the age of the oldest due job; a default where the check is switched off."""
     return (registered.limits or {}).get("overdue_jobs") or 3600.0
 
 
 def _grew(metric: str, window: str, matcher: str = "", by: str = "") -> str:
-    """More than at the beginning of the window. A series that is new counts whole: `increase` alone does not see that it began at 0."""
+    """True if the counter grew in the window. A new series counts in full: `increase` alone does not know that it began at 0."""
     series = f"{metric}{{{matcher}}}" if matcher else metric
     new = f"({series} unless {series} offset {window})"
     return f"sum{f' by ({by}) ' if by else ''}({new} or increase({series}[{window}])) > 0"
@@ -172,7 +172,7 @@ def _among(label: str, names: Iterable[str]) -> str:
 
 
 def prometheus(registered: Registered) -> dict[str, Any]:
-    """What Prometheus reads as one of its rule_files."""
+    """The rules as a rule file of Prometheus."""
     written = [
         {
             "alert": each.alert,
@@ -187,7 +187,7 @@ def prometheus(registered: Registered) -> dict[str, Any]:
 
 
 def yaml(document: Mapping[str, Any]) -> list[str]:
-    """The same for people, as lines of YAML. Texts are quoted as in JSON, which YAML reads, too."""
+    """The same document as readable YAML. Texts are quoted as in JSON, which is valid YAML."""
     return list(_block(document, ""))
 
 
@@ -216,7 +216,7 @@ class Panel:
 
 
 def panels(registered: Registered) -> list[Panel]:
-    """The failing checks, then charts about what is declared, and last the trouble of workers."""
+    """The failing checks, then charts about declared jobs, reconcilers and scans, and last the problems of workers."""
     shown = [_panel("Failing checks", "none", ("max by (check) (1 - trueup_check_ok)", "{{check}}"))]
     if registered.kinds:
         shown += _panels_of_jobs(_among("kind", registered.kinds))

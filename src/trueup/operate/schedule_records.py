@@ -1,4 +1,4 @@
-"""What there is to see of schedules: as they are stored, in a year to come, and their expected ticks against the ledger."""
+"""Reads schedules: what is stored, a preview of a year, and the audit of expected ticks against the ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trueup.schedules.spec import Spec
 from trueup.store.db.own_connection import Record
 from trueup.store.store import Store
 
-Records: TypeAlias = list[Record]  # named here, because in the class `list` is a method
+Records: TypeAlias = list[Record]  # defined here because `list` is a method inside the class
 
 
 class ScheduleRecords(Operating):
@@ -37,7 +37,7 @@ class ScheduleRecords(Operating):
         return {**found, "ticks": await self._store.views.ticks(name, ticks)}
 
     async def preview(self, what: str | Spec, year: int) -> Year:
-        """A schedule by its name, or one that is not stored, in a year: first ticks, and what moved clocks do to it."""
+        """A schedule, by its name or as a value, in one year: its first ticks, and the effect of clock changes."""
         spec = specs.from_json((await self._schedules.get(what)).spec) if isinstance(what, str) else what
         return in_year(spec, year)
 
@@ -51,7 +51,7 @@ class ScheduleRecords(Operating):
         return found.with_missing({name: _why_missing(state) for name, state in missing.items()})
 
     async def attention(self) -> Record:
-        """What is wrong between the code of running workers and what is stored, as names: `missing` is declared and does not
+        """Names of schedules on which the code of running workers and the database differ: `missing` is declared and does not
         fire, `undeclared` fires although no running worker declares it."""
         declarations = self._store.declarations
         undeclared = [each.name for each in await declarations.undeclared()]

@@ -35,12 +35,12 @@ from trueup.store.schedules import Entry
 from trueup.store.store import Store
 
 PAGE = 100  # ticks backfilled in one transaction
-MAX_BACKFILLED = 100_000  # ticks in one backfill; more is a slip
+MAX_BACKFILLED = 100_000  # ticks in one backfill; more is taken for a mistake
 CONCURRENT = ("skip", "allow")  # policies that need no limit on the job
 
 T = TypeVar("T")
 Progress = Callable[[int], None]
-Moments: TypeAlias = list[datetime]  # named here, because in the class `list` is a method
+Moments: TypeAlias = list[datetime]  # defined here because `list` is a method inside the class
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -113,7 +113,7 @@ class ScheduleOperations(ScheduleRecords):
         by: str | None = None,
         **policy: Unpack[PolicyOptions],
     ) -> bool:
-        """Change a schedule that people made; what is not given stays, and `meta={}` removes it. False when it was so already.
+        """Change a schedule that people made; what is not given stays, and `meta={}` removes it. False when nothing changed.
 
         Ticks that were due are settled first, by the old version. Raises ConfigError for one that is declared in code, or
         when another transaction changed it at the same moment.
@@ -139,14 +139,14 @@ class ScheduleOperations(ScheduleRecords):
         return False
 
     async def pause(self, name: str, reason: str = "paused by a person", *, by: str | None = None) -> bool:
-        """No ticks until it is resumed. False when it was not active."""
+        """Fire no ticks until `resume`. False when it was not active."""
         paused = await self._recorded(
             "pause", name, by, reason, lambda noting: self._schedules.pause([name], reason, noting)
         )
         return await self._moved(name, "paused", paused)
 
     async def resume(self, name: str, *, by: str | None = None) -> bool:
-        """Ticks again, from now on; those of the pause are not made up for. False when it was not paused."""
+        """Fire ticks again from now on; those of the pause are not fired later. False when it was not paused."""
         resumed = await self._recorded("resume", name, by, None, lambda noting: self._schedules.resume([name], noting))
         return await self._moved(name, "resumed", resumed)
 
@@ -171,9 +171,9 @@ class ScheduleOperations(ScheduleRecords):
         return await self._moved(name, "retired", retired)
 
     async def rewind(self, name: str, *, by: str | None = None) -> bool:
-        """Ticks again from now on, for a schedule whose watermark got ahead of the clock. False when it is not ahead.
+        """Fire ticks again from now on, for a schedule whose watermark is ahead of the clock. False when it is not.
 
-        That happens when the database's clock was ahead for a while: ticks up to that moment count as decided. Those that are in
+        That happens when the database's clock was ahead for a while: ticks up to that moment count as decided. Ticks that are in
         the ledger keep their verdict and are not fired again.
         """
         rewound = await self._recorded("rewind", name, by, None, lambda noting: self._schedules.rewind(name, noting))
@@ -183,7 +183,7 @@ class ScheduleOperations(ScheduleRecords):
         """Forget a schedule that people made, or one that is retired. Its ledger stays."""
         if not await self._recorded("delete", name, by, None, lambda noting: self._schedules.delete(name, noting)):
             await self._made_by_people(name, "deleted")
-            raise await self._schedules.no_such(name)  # it was there a moment ago, perhaps
+            raise await self._schedules.no_such(name)  # perhaps deleted a moment ago
         self._changed(name, "deleted")
 
     # -- firing -------------------------------------------------------------------------------------------------------
@@ -208,8 +208,8 @@ class ScheduleOperations(ScheduleRecords):
     ) -> int:
         """Fire the past ticks from `start` to `end`, both included, that were not fired. Returns how many that were.
 
-        Skipped ticks are fired too. A page of ticks is fired or not as a whole; after an interruption the same call goes on
-        where it ended. `overlap` does not count: `rate` says how fast runs may be enqueued, and limits of the job hold.
+        Skipped ticks are fired too. Each page of ticks is fired as a whole or not at all; after an interruption the same call
+        continues where it stopped. `overlap` does not apply: `rate` limits how fast runs are enqueued, and the job's limits hold.
         `progress` is called with the number of ticks looked at since the last time.
         """
         pace = Rate.parse(rate)
@@ -330,7 +330,7 @@ class ScheduleOperations(ScheduleRecords):
 
 
 def _with(policy: SchedulePolicy, given: PolicyOptions) -> SchedulePolicy:
-    """The policy with what was given in place. Raises ConfigError for a name that is none."""
+    """The policy with the given values replaced. Raises ConfigError for an unknown name."""
     unknown = sorted(given.keys() - PolicyOptions.__annotations__.keys())
     if unknown:
         raise ConfigError(

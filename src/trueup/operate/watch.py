@@ -1,8 +1,9 @@
-"""One worker of the fleet watches: every few seconds it makes the checks and passes the report to the parts that act on it.
+"""One worker of the fleet watches: every few seconds it runs the checks and passes the report to the parts that act on it.
 
-A lease decides which worker watches, and each look renews it. The other workers only try to take the lease, so a fleet of five hundred
-makes the checks as often as one worker. When the watching worker dies, another one takes over as soon as the lease has expired. While
-the database is away, no check can be made and no ping is sent, which the dead man's switch at the other end notices.
+A lease decides which worker watches, and each look renews it. The other workers only try to take the lease, so a fleet of five
+hundred runs the checks as often as one worker. When the watching worker dies, another one takes over as soon as the lease has
+expired. While the database is unreachable, no check runs and no ping is sent, which the dead man's switch at the other end
+notices.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Watch(Service):
 
 
 class Ping:
-    """A dead man's switch: a POST every so often while all checks pass. Silence is the alarm."""
+    """A dead man's switch: a POST at an interval while all checks pass. Its absence is the alarm."""
 
     def __init__(self, post: Post, every: timedelta, events: Events) -> None:
         self.purpose = "ping"
@@ -100,7 +101,8 @@ class Ping:
 
 
 class Gauges:
-    """What waits, for those who count this App's events. Counting reads all queued jobs: with very many it is done less often."""
+    """Shows what waits as gauges, in the metrics attached to this App. Counting reads all queued jobs, so with very many it is
+    done less often."""
 
     def __init__(self, store: Store, events: Events) -> None:
         self.purpose = "gauges"
@@ -133,7 +135,7 @@ class Gauges:
 
 
 def watching(store: Store, settings: Settings, events: Events, post_to: Callable[[Secret], Post]) -> list[Watch]:
-    """What watches over the fleet by these settings; nothing when there is nothing to watch for.
+    """The watches that these settings ask for; none when there is nothing to watch for.
 
     Alerts have a lease of their own, so that workers with and without a port or a ping never alert beside each other.
     """

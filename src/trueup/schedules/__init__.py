@@ -1,6 +1,5 @@
-"""WHEN: schedules as values, without a database and without a clock.
-
-A schedule says when through `next_after`; `misfire` and `overlap` decide about a due tick.
+"""Schedules as values, without a database or a clock. A schedule's `next_after` says when ticks are due; `misfire` and `overlap`
+decide about a due tick.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ticks that were expected, against the ledger of those that were decided. Pure.
+"""Compares the expected ticks with the ledger of those that were decided. Pure.
 
 The version of a schedule at a given time says which ticks are expected: each version counts from when it was made up to and
 including when the next was made. While it is paused, retired or deleted, no tick is expected.
@@ -18,12 +18,12 @@ from itertools import pairwise
 from trueup.schedules.when import When
 
 PATIENCE = timedelta(seconds=60)  # how long a planner may take before a tick without a verdict counts as overdue
-BY_PEOPLE = ("triggered", "backfill")  # reasons of ticks that do not have to be expected
+BY_PEOPLE = ("triggered", "backfill")  # reasons of ticks that no version needs to expect
 
 
 @dataclass(frozen=True, slots=True)
 class Reign:
-    """What holds after `since` up to and including `until`; without a `when` nothing is expected."""
+    """The version in effect after `since`, up to and including `until`; without a `when` no tick is expected."""
 
     since: datetime
     until: datetime
@@ -57,7 +57,7 @@ class TickSpan:
 
 @dataclass(frozen=True, slots=True)
 class Astray:
-    """A run that the ledger does not account for: its tick has another job, or there is no such tick."""
+    """A run that the ledger does not account for: the tick has another job, or does not exist."""
 
     due_at: datetime
     job_id: int
@@ -66,8 +66,8 @@ class Astray:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found about one schedule. `gaps` are ticks that were passed over, `overdue` ones without a verdict
-    yet, `unexpected` ones that no version expects, `astray` runs without a tick of their own."""
+    """The findings about one schedule. `gaps` are ticks that were passed over, `overdue` ones without a verdict yet, `unexpected`
+    ones that no version expects, `astray` runs without a tick of their own."""
 
     name: str
     expected: int = 0
@@ -88,9 +88,8 @@ class Findings:
     def compare(
         self, ticks: Sequence[datetime], rows: Sequence[LedgerRow], after: datetime, watermark: datetime, now: datetime
     ) -> None:
-        """Judge all expected ticks after `after` up to some time by the ledger's rows of that time.
-
-        Called once for each interval of time, in order.
+        """Judge the expected ticks after `after` by the ledger's rows of the same interval. Call it once for each interval, in
+        order.
         """
         self._count(ticks, [row for row in rows if row.due_at > after])
         for tick, decided in _looked_up(ticks, rows):

@@ -26,8 +26,8 @@ from trueup.schedules.zones import zone
 
 Dst: TypeAlias = Literal["debian", "literal"]
 
-GIVEN_UP_AFTER = timedelta(days=36525)  # a hundred years without a tick: a time that always falls into the gap
-# Fixed, so that what is accepted does not depend on the day on which it is declared.
+GIVEN_UP_AFTER = timedelta(days=36525)  # a hundred years without a tick: a time that is always in a gap
+# Fixed, so that the day of the declaration does not decide what is accepted.
 _TRIED_FROM = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -63,7 +63,7 @@ class Cron(When):
 
     @property
     def fixed(self) -> bool:
-        """Whether skipped and repeated times are made up for: neither wildcard nor literal."""
+        """Whether skipped and repeated times have exactly one tick: neither wildcard nor literal."""
         return self.dst == "debian" and not self._expression.wildcard
 
     @property
@@ -85,7 +85,7 @@ class Cron(When):
         return self._expression.describe()
 
     def _next_fixed(self, t: datetime) -> datetime | None:
-        # All readings up to the furthest one have had their tick, also those that are being shown again.
+        # All readings up to the furthest one have had their tick, also those that the clocks show a second time.
         reading = self._expression.first(reached(self._zone, t) + MICROSECOND)
         return reading and first_showing(self._zone, reading)
 
@@ -97,7 +97,7 @@ class Cron(When):
             if begin - t > GIVEN_UP_AFTER:
                 return None
             reading = stretch.reading(begin)
-            # A match that is still ahead need not be searched for again, unless clocks went back to before the search.
+            # A match that is still ahead stays valid, unless clocks went back to before the start of the search.
             if searched_from is None or match is None or not searched_from <= reading <= match:
                 searched_from, match = reading, self._expression.first(reading)
             if match is None:

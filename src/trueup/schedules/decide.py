@@ -1,4 +1,4 @@
-"""The decision about a schedule that is due: a verdict for each tick, and when it is due next. Pure."""
+"""Decides about a schedule that is due: a verdict for each tick, and when it is due next. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def decide(
     *,
     failing: bool = False,
 ) -> Decision:
-    """The verdicts on everything due. When the schedule is `failing`, and so about to be paused, all of it is skipped."""
+    """The verdicts on all due ticks. They are skipped if the schedule is `failing`, and so about to be paused."""
     pauses = (PausedSpan(decided_until),) if failing else ()
     plan = misfire.plan(when, decided_until, now, policy.misfire, pauses)
     verdicts: list[Verdict] = []

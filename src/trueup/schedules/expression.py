@@ -33,7 +33,7 @@ class Expression:
 
     @classmethod
     def parse(cls, written: str) -> Expression:
-        """Raises ConfigError naming the field and the value that cannot be."""
+        """Raises ConfigError that names the field and the invalid value."""
         text = clean(written)
         fields = split_fields(text)
         parsed = parse_fields(text, fields)

@@ -1,7 +1,7 @@
-"""The fields of a cron expression: reading them, and saying what is wrong with them.
+"""Reads the fields of a cron expression, and says what is wrong with them.
 
-cronsim parses the fields, and knows the days (`L`, `LW`, `#`, and how the two day fields combine). What it wrongly accepts or
-misreads is handled before it sees the text; the record on cronsim in `docs/decisions/` has the list.
+cronsim parses the fields, and knows the days (`L`, `LW`, `#`, and how the two day fields combine). This module
+handles what cronsim wrongly accepts or misreads before it sees the text; the decision on cronsim in `docs/decisions/` has the list.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _NAMES = {name: at for at, name in enumerate(_DAYS.split())} | {name: at for at,
 _VALUE = r"(?:[0-9]{1,2}|[A-Z]{3})"
 _STEPPED = re.compile(rf"(?:\*|(?P<first>{_VALUE})(?:-(?P<last>{_VALUE}))?)(?:/(?P<step>[0-9]{{1,3}}))?")
 _SPECIAL = re.compile(rf"L|LW|[0-7]L|{_VALUE}#[0-9]")
-_ANY_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)  # cronsim wants a moment to start from; it is never asked for the next
+_ANY_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)  # cronsim requires a start, which is never used
 
 
 def clean(written: str) -> str:
-    """The expression with single blanks. Raises ConfigError for a text that cannot be one."""
+    """The expression with single blanks. Raises ConfigError for a text that cannot be an expression."""
     if not isinstance(written, str):
         raise ConfigError(f'cron expression {shown(written)}: a text such as "30 2 * * *" is needed')
     if len(written) > MAX_LENGTH:
@@ -80,7 +80,7 @@ def _why_not(shorthand: str) -> str:
 
 
 def parse_fields(text: str, fields: dict[str, str]) -> CronSim:
-    """What cronsim makes of the fields. Raises ConfigError naming the field and the term that cannot be."""
+    """The fields as cronsim reads them. Raises ConfigError that names the field and the invalid term."""
     terms = [(name, term) for name, field in fields.items() for term in field.split(",")]
     for name, term in terms:
         if fault := _misshapen(name, term):
@@ -88,7 +88,7 @@ def parse_fields(text: str, fields: dict[str, str]) -> CronSim:
     try:
         return CronSim(" ".join(map(_settled, fields.values())), _ANY_MOMENT)
     except CronSimError:
-        # It names the field in prose only, and not the term, so each is tried alone.
+        # Its message does not name the term, so each term is tried alone.
         for name, term in terms:
             if not _readable(name, term):
                 raise _refusal(text, fields, name, term, _unreadable(name, term)) from None
@@ -102,7 +102,7 @@ def _misshapen(name: str, term: str) -> str | None:
         return None if _SPECIAL.fullmatch(term) else _unreadable(name, term)
     size, _ = _FIELDS[name]
     if stepped["step"] and not 1 <= int(stepped["step"]) <= size:
-        # "*/90" in the minutes would mean once an hour, which is surely not what its author means.
+        # cronsim reads "*/90" in the minutes as once an hour, which is surely not meant.
         return f"has a step of {int(stepped['step'])}; it takes 1 to {size}"
     return None
 
@@ -124,7 +124,7 @@ def _readable(name: str, term: str) -> bool:
 
 
 def _settled(field: str) -> str:
-    """The field in a form that cronsim reads as it is meant."""
+    """The field in a form that cronsim reads correctly."""
     # It looks for a star at the beginning only, so "5,*" would not be taken for a wildcard, although "*,5" is.
     terms = sorted(field.split(","), key=lambda term: not term.startswith("*"))
     return ",".join(map(_settled_term, terms))

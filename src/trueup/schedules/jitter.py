@@ -1,4 +1,4 @@
-"""Spreading out the runs of ticks that fall on the same moment."""
+"""Spreads out the runs of ticks that are due at the same moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _BYTES = 8
 
 
 def delay(schedule: str, due_at: datetime, jitter: timedelta) -> timedelta:
-    """How long after `due_at` its run may start: from zero up to `jitter`, which it does not reach.
+    """The delay of the run after `due_at`: at least zero, less than `jitter`.
 
     Drawn from the schedule's name and the tick, so every planner draws the same, and a tick that is planned again keeps it.
     The tick itself, and its lateness, are not moved.

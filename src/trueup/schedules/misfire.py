@@ -26,7 +26,7 @@ from trueup.schedules.when import When, in_utc
 
 Missed: TypeAlias = Literal["latest", "all", "skip"]
 
-MAX_LOOKED_AT = 10_000  # ticks in one plan: less than a tenth of a second
+MAX_LOOKED_AT = 10_000  # ticks in one plan, which takes less than a tenth of a second
 MAX_FIRED = 1_000  # in one plan: each becomes a job in the same transaction
 
 
@@ -49,7 +49,7 @@ class MisfirePolicy:
 
     @classmethod
     def parse(cls, missed: Missed = "latest", catch_up: Duration = "1d", grace: Duration = "60s") -> MisfirePolicy:
-        """The policy as it is declared. Raises ConfigError naming the part that cannot be."""
+        """The declared policy. Raises ConfigError that names the invalid part."""
         if missed not in get_args(Missed):
             raise ConfigError(f'missed={missed!r}: it is "latest", "all" or "skip"')
         return cls(missed, duration_of("catch_up", catch_up), duration_of("grace", grace))
@@ -76,7 +76,8 @@ class Fire:
 class Skip:
     """`count` ticks in a row, the first due at `first` and the last at `last`, skipped for one reason.
 
-    All of one day in UTC: the ledger is kept in days, and a row that stood for ticks of the next day would take their verdict along.
+    All are of one day in UTC: the ledger is pruned by day, and a row for ticks of two days would take the verdicts of the later
+    day with it.
     """
 
     first: datetime

@@ -1,8 +1,8 @@
 """A zone's time as stretches in which its clocks have one UTC offset.
 
-Between two stretches the clocks change: forward, which leaves a gap of readings that are never shown, or back, which shows
-some readings twice (a fold). This module answers everything that schedules need to know about a zone, using only conversions
-from UTC, which are never ambiguous. Readings are naive datetimes, moments are aware ones in UTC.
+Between two stretches the clocks change: forward, which leaves a gap of readings that are never shown, or back, which shows some
+readings twice (a fold). Schedules get everything about a zone from this module. It only converts from UTC, which is never
+ambiguous. Readings are naive datetimes, moments are aware ones in UTC.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 EARLIEST = datetime(1800, 1, 1, tzinfo=UTC)  # before any zone had a standard time
-LAST_YEAR = 9998  # of the calendar: the year after it is needed to see where this one ends
+LAST_YEAR = 9998  # of the calendar: finding this year's end needs the next year
 
 MICROSECOND = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)

@@ -1,4 +1,4 @@
-"""What to do with a due tick while runs of earlier ticks of its schedule are not finished."""
+"""Decides about a due tick while runs of its schedule's earlier ticks are unfinished."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Fire it; it runs when those before it have finished."""
+    """Fire it; it runs when the earlier runs have finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Cancel the unfinished runs, and fire it; it runs when they have ended."""
+    """Cancel the unfinished runs and fire it; it runs when they have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ Action: TypeAlias = Start | Queue | Replace | Refuse
 
 
 def decide(overlap: Overlap, runs: Runs, most_queued: int = MAX_QUEUED) -> Action:
-    """What to do with the next due tick, given the runs of those before it."""
+    """The decision about the next due tick, given the runs of earlier ticks."""
     if overlap == "allow" or not runs.any:
         return Start()
     match overlap:
@@ -67,7 +67,7 @@ def decide(overlap: Overlap, runs: Runs, most_queued: int = MAX_QUEUED) -> Actio
 
 
 def after(action: Action, runs: Runs) -> Runs:
-    """The runs as the next of several ticks that are due together finds them."""
+    """The runs that the next of several ticks due together finds."""
     match action:
         case Start() | Queue():
             return Runs(runs.running, runs.waiting + 1)
@@ -78,7 +78,7 @@ def after(action: Action, runs: Runs) -> Runs:
 
 
 def checked(overlap: str) -> Overlap:
-    """The policy of that name. Raises ConfigError when there is none."""
+    """The policy with that name. Raises ConfigError if there is none."""
     for known in get_args(Overlap):
         if overlap == known:
             policy: Overlap = known

@@ -1,4 +1,4 @@
-"""How a schedule's ticks are treated, as a value that is stored in its row."""
+"""The rules for a schedule's ticks, as a value stored in its row."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SchedulePolicy:
         jitter: Duration = "0s",
         pause_after: int | None = None,
     ) -> SchedulePolicy:
-        """From what people write: durations as text or timedelta."""
+        """The policy from options as users write them: durations as text or timedelta."""
         return cls(
             missed,
             duration_of("catch_up", catch_up),

@@ -1,4 +1,4 @@
-"""The effect of clock changes on a cron schedule in a year: each time they skip or repeat, what was chosen, and why."""
+"""The effect of clock changes on a cron schedule in a year: each time that they skip or repeat, when it is due, and why."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from trueup.schedules.cron import Cron
 from trueup.schedules.offsets import EARLIEST, LAST_YEAR, OffsetChange, changes
 from trueup.schedules.spec import Spec
 
-FIRST = 5  # ticks that are shown of a year
-MAX_TOUCHED = 1_000  # times of a year, of those that the zone's clocks skip or repeat
+FIRST = 5  # ticks of a year that are shown
+MAX_TOUCHED = 1_000  # times of a year that the zone's clocks skip or repeat
 _SECOND = timedelta(seconds=1)
 
 
@@ -33,7 +33,7 @@ class Touched:
 
 
 def preview(cron: Cron, year: int) -> Iterator[Touched]:
-    """Everything that the changes of the zone's clocks in that year of UTC touch, in order.
+    """The times that the zone's clock changes affect in that year of UTC, in order.
 
     Computed lazily: a schedule for every second has 3,600 of them at each change of an hour.
     Raises ConfigError for a year without a calendar.

@@ -1,7 +1,7 @@
 """A schedule's rule as a value that is stored in a row and read back.
 
-Planners follow the row, not their own code, so two releases of a service agree on what is due. A release must not guess:
-it refuses anything unknown.
+Planners follow the row, not their own code, so two releases of a service agree on what is due. A release does not guess: it
+refuses anything unknown.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _MAX_WAIT = 9  # years: from the end of 1896 to 29 February 1904, and the year i
 
 @dataclass(frozen=True, slots=True)
 class Yearly(When):
-    """Made by `yearly`."""
+    """A yearly schedule; `yearly` makes it."""
 
     month: int
     day: int
@@ -74,8 +74,8 @@ class Yearly(When):
 def yearly(month: int, day: int, at: time | str, tz: str, leap_day: LeapDay = "feb28") -> Yearly:
     """Every year on that day at that time (`"09:00"` or a `time`) on the clocks of `tz`.
 
-    29 February is kept on 28 February or 1 March in other years, or left out, as `leap_day` says.
-    Raises ConfigError for a day that no year has, a time that is none, or an unknown zone.
+    29 February is kept on 28 February or 1 March in other years, or left out, as `leap_day` says. Raises ConfigError for a day
+    that no year has, an invalid time, or an unknown zone.
     """
     try:
         date(_LEAP_YEAR, month, day)

@@ -1,7 +1,7 @@
 """Time zones by name, from the `tzdata` package alone.
 
-Systems ship tz databases that are years old, and two hosts of one fleet rarely ship the same one. The package is pinned like
-any other dependency, so the whole fleet agrees on every tick, and an upgrade of it is a change that can be seen.
+Systems ship tz databases that are years old, and two hosts of one fleet rarely ship the same one. The package is pinned like any
+other dependency, so the whole fleet agrees on every tick, and an upgrade of it is a visible change.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def tz_version() -> str:
 
 
 def zone(name: str) -> ZoneInfo:
-    """The zone of that name; the same object every time. Raises ConfigError for anything else, with what may be meant."""
+    """The zone with that name; the same object every time. Raises ConfigError for an unknown name, with a suggestion."""
     # Only names that are on the package's own list reach the file system.
     if not isinstance(name, str) or name not in zone_names():
         raise ConfigError(f"time zone {_shown(name)}: {_why_not(name)}")
@@ -97,7 +97,7 @@ def _meant(name: str) -> str:
     same = [each for each in known if each.lower() == plain]
     same_city = [each for each in known if each.lower().rpartition("/")[2] == plain]
     match = same or same_city
-    if not match and _ABBREVIATION.fullmatch(name):  # CEST is near EST in letters only
+    if not match and _ABBREVIATION.fullmatch(name):  # CEST resembles EST in spelling only
         return '; abbreviations do not name a zone, because places share them; use a city such as "Europe/Berlin"'
     match = match or difflib.get_close_matches(name, known, n=1)
     return f'; did you mean "{match[0]}"?' if match else ""

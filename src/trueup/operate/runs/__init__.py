@@ -1,4 +1,4 @@
-"""One sweep, one scan, or a look at what one would do, by hand: in this process, at once, whatever its interval says.
+"""Runs one sweep, scan or dry run by hand: in this process, at once, whatever its interval.
 
 A sweep by hand is a sweep like those of workers, under a holder of its own: rows are shared with workers that sweep at the
 same time, and taken over from it when it dies. Cancelled, it claims nothing more, gives back what it has not begun, and lets

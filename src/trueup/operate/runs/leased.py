@@ -1,4 +1,4 @@
-"""A sweep within something that is bounded itself, such as a cron run: it ends at a deadline, and under a lease only its holder writes.
+"""A sweep inside a bounded run, such as a cron job: it ends at a deadline, and under a lease only its holder writes.
 
 At the deadline no more rows are claimed, waiting rows are released, and handlers may end within `drain_for`; then they are interrupted
 and their rows are released, too. When the lease is gone, handlers are interrupted at once.
@@ -93,7 +93,7 @@ def leased(declared: Reconciler | Purge, options: SweepOptions, bounds: Bounds) 
 
 def _fenced(handler: RowHandler, bounds: Bounds) -> RowHandler:
     """The handler, wrapped so that its outcomes are written under the lease."""
-    name = handler.context or "ctx"  # one is made for us, whether the function asks for it or not
+    name = handler.context or "ctx"  # the caller makes one, whether the function asks for it or not
 
     @functools.wraps(handler.function)
     async def call(row: Any, **asked: Any) -> Any:
@@ -109,7 +109,7 @@ def _fenced(handler: RowHandler, bounds: Bounds) -> RowHandler:
                 return None
         except LostLease:
             if not bounds.gone.is_set():
-                raise  # of another lease: the function's own business
+                raise  # of another lease, which the function has to handle
             return LEFT
         return outcome
 

@@ -29,7 +29,8 @@ MAX_COUNTED = 1_000_000  # rows; counting more would take longer than people lik
 
 @asynccontextmanager
 async def looking(store: Store, settings: Settings, declared: Reconciler | Purge) -> AsyncIterator[Rows | Purges]:
-    """The rows of one, to look at: nothing is claimed, and nothing is written. Raises ConfigError as a worker's start would."""
+    """A reconciler's rows for reading: nothing is claimed, and nothing is written. Raises ConfigError as a worker's start
+    would."""
     who = f"reconciler {declared.name!r}"
     connection = store.own_connection_for_rows("look")
     try:
