@@ -15,7 +15,7 @@ IncludeName = Callable[[Any, str, Any], bool]
 
 
 def leave_out(schema: str = "trueup", also: IncludeName | None = None) -> IncludeName:
-    """For `context.configure(include_name=…)`: what is in trueup's schema is neither compared nor dropped.
+    """For `context.configure(include_name=…)`: objects in trueup's schema are neither compared nor dropped.
 
     `also` is an `include_name` of your own, which decides about the rest.
     """
@@ -28,7 +28,7 @@ def leave_out(schema: str = "trueup", also: IncludeName | None = None) -> Includ
 
 
 def upgrade(op: Any, *, schema: str = "trueup", post: bool = True) -> list[str]:
-    """Bring trueup's schema to the version of this release, inside a revision: `upgrade(op)`. Returns the steps it applied.
+    """Bring trueup's schema to this release's version, inside a revision: `upgrade(op)`. Returns the applied steps.
 
     A connection of its own applies them, each in a transaction of its own, as `trueup migrate` does: some steps cannot run inside
     another transaction. So they stay if the revision fails, and are not applied twice. `post=False` leaves out the steps for which

@@ -1,9 +1,9 @@
 """Handlers on a Dask cluster (extra `dask`): `@app.job(executor=Dask("tcp://scheduler:8786"))`.
 
-A worker connects when it starts, in a thread of its own, and goes on trying. The authority on places is the scheduler, which is asked
-every `REFRESH` seconds: with no answer there are none, and no job is claimed for the cluster. A lost scheduler takes its calls with
-it: they raise ClusterAway, and their jobs are postponed without spending an attempt. A killed Dask worker does not: Dask runs its
-calls again on another one, `distributed.scheduler.allowed-failures` times, and then they raise ChildDied.
+A worker connects when it starts, in a thread of its own, and goes on trying. The scheduler is the authority on places and is
+asked every `REFRESH` seconds: without an answer there are none, and no job is claimed for the cluster. A lost scheduler takes its
+calls with it: they raise ClusterAway, and their jobs are postponed without spending an attempt. A killed Dask worker does not:
+Dask runs its calls again on another one, `distributed.scheduler.allowed-failures` times, and then they raise ChildDied.
 
 Equal calls are two calls (`pure=False`): Dask alone would run them once and share the result.
 """
@@ -82,7 +82,7 @@ class DaskExecutor(ClusterExecutor):
     """One connection to a cluster, made and kept by a thread. `submit` and `places` never wait for the network."""
 
     def __init__(self, dask: Dask) -> None:
-        if find_spec("distributed") is None:  # importing it takes a second or more: the thread does that
+        if find_spec("distributed") is None:  # importing it takes a second or more, so the thread does that
             raise ConfigError('handlers on a Dask cluster need distributed: pip install "trueup[dask]"')
         self._dask = dask
         self._client: Any = None  # a distributed.Client, which says little about its types
@@ -105,7 +105,7 @@ class DaskExecutor(ClusterExecutor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()  # from here on it cannot be cancelled, as in a process pool
+        future.set_running_or_notify_cancel()  # it cannot be cancelled any more, as in a process pool
         with self._lock:
             if self._closed:
                 raise BrokenExecutor("this executor has been shut down")
@@ -149,7 +149,7 @@ class DaskExecutor(ClusterExecutor):
             try:
                 self._set_places(await self._ask())
                 away = False
-            # Out of reach, or of another version: what it says is logged, and it is tried again.
+            # Unreachable, or of another version: log the error, and try again.
             except Exception as error:
                 self._set_places(0)
                 if not away:
@@ -160,7 +160,7 @@ class DaskExecutor(ClusterExecutor):
             await asyncio.sleep(REFRESH)
 
     async def _ask(self) -> int:
-        """How many places there are. Connects first; a client that has lost its scheduler tries that by itself, for a while."""
+        """The number of places. Connects first; a client that has lost its scheduler reconnects by itself for a while."""
         if self._client is None or self._client.status == "closed":
             self._client = await self._dask.connect()
         seconds = self._dask.connect_timeout.total_seconds()

@@ -1,7 +1,7 @@
 """Tables and rows described by Django models.
 
-trueup reads and writes with its own connections. Django's connection is only asked how values are converted, which does not
-open it; what a handler does through the ORM goes through Django's own.
+trueup reads and writes with its own connections. It only uses Django's connection to convert values, which does not open it; a
+handler's use of the ORM goes through Django's own connection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def describe(model: Any) -> ModelTable:
 
 
 class ModelTable:
-    """What a model says about its table (`reconcile.models.Described`)."""
+    """A model's description of its table (`reconcile.models.Described`)."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -101,7 +101,7 @@ def shape(model: Any) -> Shape:
 
 
 def _reader(field: Any, connection: Any) -> Callable[[Any], Any]:
-    """What Django makes of a value. It has some types handed over as text that the driver here reads itself."""
+    """Converts a value as Django does. Django expects some types as text that this driver converts itself."""
     expression = field.get_col(field.model._meta.db_table)
     converters = [*connection.ops.get_db_converters(expression), *field.get_db_converters(connection)]
 
@@ -127,7 +127,7 @@ def meta_of(model: Any) -> Any:
 
 
 def own_fields(meta: Any) -> list[Any]:
-    """Those with a column in the model's own table. A proxy has its model's."""
+    """The fields with a column in the model's own table; of a proxy, those of its model."""
     return list(meta.concrete_model._meta.local_concrete_fields)
 
 

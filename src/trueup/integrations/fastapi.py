@@ -1,6 +1,6 @@
 """FastAPI and Starlette: a lifespan that opens the App, and jobs that are enqueued in the request's own database session.
 
-Nothing here is imported from FastAPI but `Depends`, and that only by `in_session`: the lifespan serves Starlette alone, too.
+The only import from FastAPI is `Depends`, in `in_session`: the lifespan works with Starlette alone, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def lifespan(
     concurrency: int | None = None,
     inside: Lifespan | None = None,
 ) -> Lifespan:
-    """What `FastAPI(lifespan=…)` and `Starlette(lifespan=…)` take: the App is open while the server runs.
+    """A lifespan for `FastAPI(lifespan=…)` and `Starlette(lifespan=…)`: the App is open while the server runs.
 
     With `worker=True` a worker runs in the same process and event loop; when the server stops, running jobs get `drain_for`.
     `inside` is a lifespan of your own: it begins when the App is open, before the worker starts, and ends when the worker has
@@ -48,7 +48,7 @@ def lifespan(
 
 
 class InSession:
-    """Enqueues in one database session: a job is there if, and only if, the session commits."""
+    """Enqueues in one database session: the job exists if and only if the session commits."""
 
     def __init__(self, session: Any) -> None:
         self.session = session

@@ -32,7 +32,7 @@ __all__ = ["OpenTelemetry", "attach_metrics"]
 
 SYSTEM = "trueup"
 _W3C = TraceContextTextMapPropagator()
-_NOT_ERRORS = (Snooze, Discard, asyncio.CancelledError)  # a decision, or a request to stop
+_NOT_ERRORS = (Snooze, Discard, asyncio.CancelledError)  # decisions, and a request to stop
 
 
 class OpenTelemetry:
@@ -89,7 +89,7 @@ class OpenTelemetry:
 
 
 def _texts(call: HandlerCall) -> dict[str, str]:
-    """Only texts: `meta` is open to all, and a propagator does not expect anything else."""
+    """The values that are texts: `meta` may hold others, which a propagator does not expect."""
     return {name: value for name, value in call.meta.items() if isinstance(value, str)}
 
 
@@ -118,7 +118,7 @@ def _ending(span: Span) -> Iterator[None]:
 
 
 def _exception(error: BaseException) -> dict[str, AttributeValue]:
-    """As `record_exception` has it, but bounded and with its secrets masked."""
+    """The event of `record_exception`, but bounded and with secrets masked."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
         frames = frames.tb_next

@@ -1,7 +1,7 @@
-"""Metrics with OpenTelemetry (extra `otel`): the same that Prometheus gets, from the same table.
+"""Metrics with OpenTelemetry (extra `otel`): the same as for Prometheus, from the same table.
 
-Names are those of the reference without the endings `_total` and `_seconds`: units say the latter, and exporters to Prometheus
-write both. What is counted and when is in `observe.counting`; this is a backend of it.
+Names are those of the reference without the endings `_total` and `_seconds`: units express the latter, and exporters to
+Prometheus add both. What is counted and when is in `observe.counting`; this is a backend of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _instruments: WeakKeyDictionary[MeterProvider, Instruments] = WeakKeyDictionary(
 
 
 def attach_metrics(events: Events, meter_provider: MeterProvider | None = None) -> Callable[[], None]:
-    """Count the events of an App with OpenTelemetry from here on. Returns a function that ends it.
+    """Start counting the events of an App with OpenTelemetry. Returns a function that stops it.
 
     `meter_provider` is the global one unless given. Several Apps may share it; attaching an App twice counts it once.
     """
@@ -83,7 +83,7 @@ def _make(meter: Meter, metric: Metric) -> Any:
 
 
 def _observe(meter: Meter, fleet: FleetGauges) -> None:
-    """What waits, as the worker that watches has found it."""
+    """The gauges of waiting work, from the worker that watches."""
 
     def look(metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
         return lambda options: [

@@ -40,15 +40,16 @@ __all__ = ["RedisLeases", "RedisQuorum", "Unavailable", "connect", "leases"]
 
 Unavailable = Literal["closed", "open"]
 
-DRIFT = 0.01  # how much faster a server's clock may run than ours, as a part of the ttl
-MIN_DRIFT = 0.002  # seconds: expiry in Redis is by whole milliseconds
-SPLIT_FOR = 2.0  # seconds during which claims that met are tried again
-SPLIT_PAUSE = 0.02  # seconds before the first of these; each is up to twice as long as the one before
+DRIFT = 0.01  # how much faster a server's clock may run than ours, as a share of the ttl
+MIN_DRIFT = 0.002  # seconds; Redis expires keys by whole milliseconds
+SPLIT_FOR = 2.0  # seconds during which colliding claims are tried again
+SPLIT_PAUSE = 0.02  # seconds before the first retry; each is up to twice as long as the one before
 
 HELD, TAKEN, CLAIMED = 0, 1, 2
 
-# A holder whose first try was not answered finds its own claim, and takes it. 36 characters are a holder without a term: a claim.
-# A key of ours always ends. One that has lost its end (PERSIST, a RESTORE) gets it again: its holder may be gone.
+# A holder whose first try was not answered finds its own claim, and takes it. A value of 36 characters is a holder without a
+# term: a claim. Our keys always expire. A key that has lost its expiry (PERSIST, a RESTORE) gets it again: its holder may be
+# gone.
 CLAIM = """
 local value = redis.call('get', KEYS[1])
 if value and value ~= ARGV[1] then
@@ -60,7 +61,7 @@ end
 redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
-# Old and new value are the same for a renewal, and differ once: when the term has been made.
+# Old and new value are the same for a renewal; they differ once, when the term has been made.
 EXTEND = """
 if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('set', KEYS[1], ARGV[2], 'PX', ARGV[3])
@@ -71,11 +72,11 @@ if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('del', KEYS[1])
 """
 
-_independent: set[tuple[str, ...]] = set()  # quorums of this process that were found to be several servers
+_independent: set[tuple[str, ...]] = set()  # quorums that this process has found to be independent servers
 
 
 class Votes(NamedTuple):
-    """What the servers said. `claimed`: by a process that does not hold it yet."""
+    """The answers of the servers. `claimed`: by a process that does not hold the lease yet."""
 
     yes: int
     held: int
@@ -93,7 +94,7 @@ class Votes(NamedTuple):
 
 
 class Unknown(NotAcquired):
-    """Whether it is held could not be found out. `away`: because no server that matters said anything."""
+    """It is unknown whether the lease is held. `away`: no server that matters answered."""
 
     def __init__(self, name: str, reason: str, *, away: bool = False) -> None:
         super().__init__(name, reason, unreachable=True)
@@ -139,7 +140,7 @@ class RedisQuorum:
             votes = self._ask(lambda server: server.eval(CLAIM, 1, self._key(name), claim, milliseconds(ttl)))
             if votes.yes >= self.majority:
                 return self._seal(name, holder, claim, ttl, began)
-            if votes.held + votes.claimed < len(self._servers):  # one that did not answer may have said yes
+            if votes.held + votes.claimed < len(self._servers):  # a server that did not answer may have accepted it
                 self._release(name, claim, wait_for=votes.answered)
             if votes.held >= self.majority:
                 return None
@@ -184,7 +185,7 @@ class RedisQuorum:
         return ttl.total_seconds() / 3
 
     def fence_name(self, name: str) -> str:
-        # No name has a sign in it: a key is never taken for the name of another lease.
+        # Names contain no such sign: a key is never taken for the name of another lease.
         return f"redis:{name}" if self._own_key is None else f"redis:={self._own_key}"
 
     def close(self) -> None:
@@ -192,19 +193,19 @@ class RedisQuorum:
             server.close()
 
     def _key(self, name: str) -> str:
-        # Two schemas are two installations: their leases of the same name are different ones, unless they name a key.
+        # Two schemas are two installations: their leases of the same name are different, unless a key is named.
         return f"{self._schema}:lease:{name}" if self._own_key is None else self._own_key
 
     def _swap(self, name: str, old: str, new: str, ttl: timedelta) -> Votes:
         return self._ask(lambda server: server.eval(EXTEND, 1, self._key(name), old, new, milliseconds(ttl)))
 
     def _release(self, name: str, mine: str, wait_for: int | None = None) -> Votes:
-        """On all servers, also those that did not answer before; waits for `wait_for` of them, or for all."""
+        """Release on all servers, also those that did not answer before; wait for `wait_for` of them, or for all."""
         enough = len(self._servers) if wait_for is None else wait_for
         return self._ask(lambda server: server.eval(RELEASE, 1, self._key(name), mine), wait_for=enough)
 
     def _ask(self, question: Question, *, wait_for: int | None = None) -> Votes:
-        """With a majority that says yes, or held, the others are not waited for: a frozen minority costs no time."""
+        """Once a majority agrees or reports the lease as held, the others are not awaited: a frozen minority costs no time."""
 
         def decided(answers: Sequence[Answer]) -> bool:
             if wait_for is not None:
@@ -233,7 +234,7 @@ class RedisQuorum:
             _independent.add(self._urls)
 
     def _in_time(self, began: float, ttl: timedelta) -> bool:
-        """Whether the first key that was set is surely still there."""
+        """Whether the first key that was set certainly still exists."""
         lasts = ttl.total_seconds()
         return elapsed() - began < lasts - (lasts * DRIFT + MIN_DRIFT)
 
@@ -253,8 +254,8 @@ class RedisLeases(RedisQuorum):
 
     With `unavailable="open"` every process that asks while Redis is away still gets the lease, and keeps it until Redis is back
     and knows of another holder; each time that is an event. A server that answers with a refusal (wrong password, no permission,
-    read only, out of memory) is not away. Terms are made as ever, so of those who fence their transactions only the newest
-    writes. It is for work that may run twice but must run.
+    read only, out of memory) is not away. Terms are made as usual, so of the holders that fence their transactions only the
+    newest can write. For work that may run twice but must run.
     """
 
     def __init__(
@@ -303,7 +304,7 @@ class RedisLeases(RedisQuorum):
             self._events.emit(LeaseGrantedOpenly(name, term, str(holder), reason))
 
     def _enter(self, name: str, holder: UUID, term: int, ttl: timedelta) -> bool:
-        """Redis is back: it gets to know who has the lease, unless it knows better."""
+        """Redis is back: register the holder of the lease there, unless Redis knows another one."""
         mine = value(holder, term)
         votes = self._ask(lambda server: server.eval(CLAIM, 1, self._key(name), mine, milliseconds(ttl)))
         if votes.faults:
@@ -329,9 +330,8 @@ def leases(
     key: str | None = None,
     events: Events | None = None,
 ) -> RedisQuorum:
-    """What `redis_url` and `redis_unavailable` ask for, under schema and name, or a `key` that others know, too.
-
-    An "open" quorum would be none.
+    """The backend for `redis_url` and `redis_unavailable`, under schema and name, or under a `key` that other programs share. A
+    quorum cannot be "open".
     """
     if len(urls) == 1:
         return RedisLeases(urls[0], terms, schema, unavailable, key, events)
@@ -341,13 +341,13 @@ def leases(
 
 
 def _place(url: str) -> tuple[Any, ...]:
-    """Where a URL leads, whichever user and database it names."""
+    """The address in a URL, without user and database."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return ("unix", parts.path)
     try:
         return (parts.hostname, parts.port or 6379)
-    except ValueError:  # connecting says what is wrong with it
+    except ValueError:  # connecting reports what is wrong with it
         return (url,)
 
 

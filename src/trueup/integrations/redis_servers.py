@@ -1,4 +1,4 @@
-"""Asking Redis servers: all of them at once, with one deadline for all.
+"""Sends a command to all Redis servers at once, with one deadline for all.
 
 Each server is asked by a thread of its own, one question after the other, so that a server never sees a release before the claim
 that it takes back. redis-py's timeouts are for single reads: a server that sends a byte now and then would keep its caller for as
@@ -31,10 +31,10 @@ try:
 except ImportError as error:  # pragma: no cover - the tests have it
     raise ConfigError('leases in Redis need the redis package: pip install "trueup[redis]"') from error
 
-MAX_SECONDS = 1.0  # for connecting and answering, all servers together; a busy machine may need half of it
+MAX_SECONDS = 1.0  # for connecting and answering, for all servers together; a busy machine may need half of it
 
-Question = Callable[[Any], Any]  # what to do with a client; its answer is a number or a text
-TOO_MANY_CLIENTS = "max number of clients reached"  # a refusal that redis-py raises as a lost connection
+Question = Callable[[Any], Any]  # a call on a client that returns a number or a text
+TOO_MANY_CLIENTS = "max number of clients reached"  # redis-py raises this refusal as a lost connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ Answer = int | str | None | Fault
 
 
 class Answers(NamedTuple):
-    """What the servers said. Those that were not waited for, because the others decided it, are in neither."""
+    """The servers' answers. Servers that were not awaited, because the others decided, are in neither part."""
 
     given: tuple[int | str | None, ...]
     faults: tuple[Fault, ...]
@@ -64,7 +64,7 @@ class Asked:
     question: Question
     deadline: float
     answer: Callable[[Answer], None]
-    late: bool  # worth doing after its deadline, too
+    late: bool  # whether to run it after its deadline, too
 
 
 class Server:
@@ -83,11 +83,11 @@ class Server:
             self._thread.start()
 
     def interrupt(self) -> None:
-        """Free the thread from a server that does not come to an end."""
+        """Free the thread from a server that does not finish its answer."""
         self._client.connection_pool.disconnect()
 
     def close(self) -> None:
-        """After what was asked before has been done."""
+        """Close after the earlier calls have run."""
         self._asked.put(None)
         if self._thread is None:
             self._client.close()
@@ -104,7 +104,7 @@ class Server:
             self._busy = True
             try:
                 answer: Answer = asked.question(self._client)
-            except Exception as error:  # whatever goes wrong with one server is its answer
+            except Exception as error:  # any error of one server is its answer
                 answer = Fault(describe(error) or type(error).__name__, is_away(error))
             self._busy = False
             asked.answer(answer)
@@ -118,7 +118,7 @@ def ask(
     enough: Callable[[Sequence[Answer]], bool] = lambda answers: False,
     late: bool = False,
 ) -> Answers:
-    """Ask all servers at once; return when all have answered, `enough` have, or the time is over."""
+    """Send to all servers at once; return when all have answered, `enough` have, or the time is over."""
     deadline = elapsed() + MAX_SECONDS
     queue: SimpleQueue[tuple[int, Answer]] = SimpleQueue()
     for number, server in enumerate(servers):
@@ -142,10 +142,10 @@ def _put(queue: SimpleQueue[tuple[int, Answer]], number: int, answer: Answer) ->
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether the server said nothing at all. A certificate that does not fit is a refusal, ours."""
+    """Whether the server gave no answer at all. A certificate that does not match is a refusal, by us."""
     if isinstance(error, ssl.SSLError) or any(isinstance(each, ssl.SSLError) for each in _causes(error)):
         return False
-    if type(error) in (RedisConnectionError, RedisTimeoutError):  # those derived from them are answers
+    if type(error) in (RedisConnectionError, RedisTimeoutError):  # their subclasses are answers
         return getattr(error, "status_code", None) is None and TOO_MANY_CLIENTS not in str(error)
     return isinstance(error, OSError)
 

@@ -1,7 +1,7 @@
 """Tables and rows described by SQLAlchemy: mapped classes and `Table`.
 
-trueup reads and writes with its own connections; no engine and no session is used. What SQLAlchemy does to values on their
-way is still done (Enums, TypeDecorators, JSON), as its dialect for psycopg does it: that is the driver here too.
+trueup reads and writes with its own connections; no engine and no session is used. SQLAlchemy's conversions of values still apply
+(Enums, TypeDecorators, JSON), as in its dialect for psycopg, which is the driver here, too.
 
 Nothing here configures mappers before the first row is made. Tables are declared while modules are imported, and SQLAlchemy
 remembers it for good when it was made to look for a class that had not been imported yet.
@@ -41,7 +41,7 @@ def describe(model: type | Table) -> MappedTable:
 
 
 class MappedTable:
-    """What a mapped class, or a Table, says about its table (`reconcile.models.Described`)."""
+    """The description of a table by a mapped class or a Table (`reconcile.models.Described`)."""
 
     def __init__(self, model: type | Table) -> None:
         self._mapper = None if isinstance(model, Table) else mapper_of(model)
@@ -102,7 +102,7 @@ class MappedTable:
         raise ConfigError(f"{self.title}.{name} is not a column of table {self.name!r}")
 
     def _own_condition(self) -> ColumnElement[bool] | None:
-        """A class that shares its table with others is not all rows of it."""
+        """The condition of a class that shares its table with others."""
         mapper = self._mapper
         if mapper is None or not mapper.single or mapper.inherits is None or mapper.polymorphic_on is None:
             return None
@@ -151,11 +151,11 @@ class _TextCompiler(PGCompiler):
 
 
 class _Text(PGDialect):
-    """SQL to be read by PostgreSQL itself: no parameters, so no percent sign is doubled either."""
+    """Compiles SQL without parameters, so percent signs are not doubled."""
 
     statement_compiler = _TextCompiler
     supports_statement_cache = False
-    _backslash_escapes = False  # some releases take an unknown server for one of before 9.1
+    _backslash_escapes = False  # some releases take an unknown server for one before 9.1
 
 
 TEXT = _Text(paramstyle="named")  # type: ignore[no-untyped-call]
@@ -165,7 +165,7 @@ def shape(model: type) -> Shape:
     """Detached instances, as a closed session leaves them: what was not read raises when it is used."""
     mapper = mapper_of(model)
     table = table_of(mapper)
-    # A row may be of a class below: then it is made one of that, with what that has in this table.
+    # A row may belong to a subclass: then it becomes an instance of that, with the subclass's columns in this table.
     loads = {each: Loads(each, table) for each in mapper.self_and_descendants}
     wanted = {column: key for load in loads.values() for column, key in load.attributes.items()}
     decides = mapper.polymorphic_on
@@ -181,7 +181,7 @@ def shape(model: type) -> Shape:
 
 
 class Loads:
-    """What of one mapped class is in one table, and how an instance is made of it."""
+    """The columns of one mapped class in one table, and how to make an instance of them."""
 
     def __init__(self, mapper: Mapper[Any], table: Table) -> None:
         self._mapper = mapper
@@ -210,7 +210,7 @@ class Loads:
 
 
 def _reader(kind: TypeEngine[Any]) -> Callable[[Any], Any]:
-    """What SQLAlchemy makes of a value that the driver read."""
+    """Converts a value from the driver as SQLAlchemy does."""
     own = kind.dialect_impl(DRIVER)
     usual = own.result_processor(DRIVER, NUMERIC) or _as_it_is
     of_floats = own.result_processor(DRIVER, FLOAT8) or _as_it_is
@@ -226,7 +226,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _first(value: Any) -> Any:
-    """Of an array, an item: arrays hold one type."""
+    """The first item of an array: arrays hold one type."""
     while isinstance(value, list):
         value = next((item for item in value if item is not None), None)
     return value

@@ -1,4 +1,4 @@
-"""What a handler knows about its run and can do with it. Injected where a parameter is annotated `Context`."""
+"""What a handler can read and do about its run. Passed to the parameter annotated `Context`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this job, and different for every other job, even after a restore."""
+        """The same for every attempt of this job, and different from every other job's, even after a restore."""
         return self.job.idempotency_key
 
     @property

@@ -62,7 +62,7 @@ class Bury:
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """Only the call of `exhausted=` is left; it follows later."""
+    """Only the call of `exhausted=` is left; a later claim makes it."""
 
     delay: timedelta
     exhausting: Exhausting
@@ -79,7 +79,7 @@ class Buried:
 @dataclass(frozen=True, slots=True)
 class Drop:
     reason: str
-    tick_skipped: str | None = None  # why the tick that it was the run of counts as skipped
+    tick_skipped: str | None = None  # why the tick of this run counts as skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: rando
             return Drop(reason, why)
         case Discard(reason=reason):
             return Drop(reason)
-    # A LostClaim, too: if the claim is lost, the fence refuses the move; a handler may have raised it for something else.
+    # Including LostClaim: if the claim is lost, the fence refuses the move; the handler may have raised it for another claim.
     failure = Failure.of(error, job.attempt)
     try:
         worth_retrying = retry.worth_retrying(error)
@@ -177,7 +177,7 @@ def after_exhausted_failed(error: BaseException, job: ClaimedJob, bury: Bury, rn
 
 
 def exhausted_elsewhere(job: ClaimedJob, bury: Bury) -> Defer:
-    """This worker is stopping: another one calls `exhausted=`, immediately."""
+    """This worker is stopping: another one calls `exhausted=` at once."""
     return Defer(timedelta(), exhausting_of(job, bury), () if bury.failure is None else (bury.failure,))
 
 

@@ -46,7 +46,7 @@ class Enqueuer(Protocol):
 
 
 class Call(Generic[P]):
-    """The arguments of one run, as `job.args(…)` takes them. What is wrong with them is said where they are stored."""
+    """The arguments of one run, as `job.args(…)` takes them. They are checked where they are stored."""
 
     __slots__ = ("args", "kwargs")
 
@@ -78,7 +78,7 @@ class Job(Generic[P, R]):
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
         with BUILDING:
-            from trueup.jobs.arguments import Arguments  # here, because programs that declare no job need no pydantic
+            from trueup.jobs.arguments import Arguments  # imported here: programs that declare no job need no pydantic
             from trueup.jobs.result_shape import ResultShape
         check_function("@app.job", function)
         self.kind = checked_name("job name", _function_name(function) if name is None else name)
@@ -115,7 +115,7 @@ class Job(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Job {self.kind!r} queue={self.queue!r}>"
 
-    if not TYPE_CHECKING:  # checkers would take every name for an attribute
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
 
         def __getattr__(self, name):
             return missing(self, "Job", name)
@@ -208,7 +208,7 @@ class DeclaredJob(Job[P, R], Generic[P, R, Called, Returns]):
 
 
 class Rereadable:
-    """Jobs that are made anew from what the caller gave, each time they are read."""
+    """Jobs made from the caller's items, again each time they are iterated."""
 
     def __init__(self, made: Callable[[], Iterator[Draft]]) -> None:
         self._made = made
@@ -273,7 +273,7 @@ class Request(Generic[P, R]):
         return self._filled(self._template, args, kwargs)
 
     def _all_of(self, template: Draft, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Iterable[Draft]:
-        """To be read more than once if `calls` is a collection: another iterable may be empty the second time."""
+        """Can be iterated more than once if `calls` is a collection: another iterable may be empty the second time."""
         drafts = partial(self._drafts, template, calls)
         return Rereadable(drafts) if isinstance(calls, Collection) else drafts()
 
@@ -323,7 +323,7 @@ class Request(Generic[P, R]):
         job = self._job
         values = job.arguments.bind(args, kwargs)
         stored = job.arguments.dump(values, job._enqueuer.payload_limit)
-        values = job.arguments.defaults | values  # omitted or explicit, a default is the same tenant and the same key
+        values = job.arguments.defaults | values  # a default gives the same tenant and key, omitted or explicit
         return template.with_args(stored, fair_key(job.controls, values), self._unique_key(values))
 
     def _unique_key(self, values: Mapping[str, Any]) -> str | None:
@@ -352,7 +352,7 @@ def _function_name(function: Any) -> str:
 
 
 def _check_executor(who: str, executor: object, *, plain: bool) -> None:
-    """Raises ConfigError for what is no executor, and for a function that is not plain: async, or with a Context."""
+    """Raises ConfigError unless it is an executor and the function is plain: neither async nor with a Context."""
     if not isinstance(executor, Executor) and not callable(executor):
         raise ConfigError(f"{who}: executor= takes an Executor or a function that makes one, not {executor!r:.60}")
     if type(executor).__module__ == "distributed.cfexecutor":

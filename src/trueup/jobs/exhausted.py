@@ -39,7 +39,7 @@ class Exhausted:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The job's arguments by name, defaults included. Arguments that no longer fit are returned as they are stored."""
+        """The job's arguments by name, defaults included. Arguments that no longer fit the signature are returned as stored."""
         try:
             return self._arguments.defaults | self._arguments.by_name(self.job.args)
         except InvalidArguments:

@@ -19,7 +19,7 @@ __all__ = ["MAX_ERRORS", "MAX_MESSAGE", "MAX_TRACEBACK", "Failure", "clean", "de
 
 MAX_ERRORS = 25  # kept per job: the first and the latest
 MAX_HOST = 255  # characters
-MAX_CAUSES = 50  # of a chain: to format one that a loop has made longer and longer takes seconds
+MAX_CAUSES = 50  # of a chain; formatting one that a loop keeps extending takes seconds
 MAX_IN_GROUP = 15  # errors: as many as Python prints, after it has formatted all of them
 MAX_NOTES = 20  # of an error
 MAX_NARROWED = 200  # errors, with those of groups within groups: Python prints less of them
@@ -35,7 +35,7 @@ class UnreadableError(Exception):
 
 
 def can_be_told(error: BaseException) -> bool:
-    """Whether everything that is read of an exception can be read. Its chain of causes is cut after the latest ones."""
+    """Whether all attributes of an exception that are needed can be read. Cuts its chain of causes after the latest ones."""
     try:
         cls = type(error)
         f"{cls.__module__}.{cls.__qualname__} {cls.__name__} {error.__class__}"
@@ -83,7 +83,7 @@ def narrowed(error: BaseException, known: dict[int, BaseException] | None = None
 
 
 def _first_of(group: BaseExceptionGroup[Any], known: dict[int, BaseException]) -> BaseExceptionGroup[Any]:
-    # A group that is in several groups is told once: Python would format it each time, and that grows exponentially.
+    # A group that is in several groups is kept once: Python would format it each time, and that grows exponentially.
     kept = [
         narrowed(each, known)
         for each in group.exceptions[:MAX_IN_GROUP]
@@ -154,7 +154,7 @@ def traceback_text(error: BaseException, frames: TracebackType | None) -> str:
         return clean(f"{text}\n", MAX_TRACEBACK)  # with its last line ended, as Python and Django's tasks have it
     except KeyboardInterrupt:
         raise
-    except BaseException:  # a __str__ that raises, a chain that loops: the frames alone are still worth having
+    except BaseException:  # a __str__ that raises, a chain that loops: keep the frames at least
         return clean("".join(traceback.format_tb(frames, limit=-30)), MAX_TRACEBACK)
 
 

@@ -1,4 +1,4 @@
-"""What enqueueing returns."""
+"""The values that enqueueing returns."""
 
 from __future__ import annotations
 

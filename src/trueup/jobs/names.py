@@ -1,4 +1,4 @@
-"""What queues, kinds, schedules, reconcilers, leases and rates may be called."""
+"""Checks the names of queues, kinds, schedules, reconcilers, leases and rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of one enqueue, and what is wrong with them."""
+"""The options of one enqueue, and their checks."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _check_not_a_template(who: str, unique: UniqueKey | None, names: Sequence[st
 
 
 def _filled(placeholder: re.Match[str], names: Sequence[str]) -> str:
-    """As an f-string has it. What names no argument becomes the first one, for people to change."""
+    """The template as an f-string. A field that names no argument becomes the first one, for the user to change."""
     name = next(filter(None, placeholder.group("braced", "percent", "dollar")), "0")
     if name.isdigit():
         name = names[int(name)] if int(name) < len(names) else ""

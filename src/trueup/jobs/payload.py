@@ -20,7 +20,7 @@ from trueup.errors import InvalidArguments
 from trueup.texts import describe, fault_in_text, type_name
 
 SERIALIZED = CoreConfig(
-    ser_json_inf_nan="constants",  # so that they can be seen and refused, instead of becoming null
+    ser_json_inf_nan="constants",  # so that they are refused instead of becoming null
     ser_json_bytes="base64",
     val_json_bytes="base64",
 )
@@ -133,7 +133,7 @@ def _fault_in_read(value: Any, path: str) -> str | None:
 
 
 def _below(path: str, key: object) -> str:
-    """The path of a key, fit to be printed. Keys may be of any length, and as deep as JSON goes."""
+    """The path of a key, short enough to print. Keys may be of any length and depth."""
     try:
         text = str(key).replace("\x00", "\\0").encode("utf-8", "backslashreplace").decode()
     except Exception:

@@ -32,7 +32,8 @@ class JobError:
 
     @classmethod
     def of(cls, stored: Any) -> Self:
-        """As it was stored. What does not have the shape that workers write is shown as well as it can be: it must not hide its job."""
+        """The stored error. One that does not have the shape that workers write is shown as well as possible: it must not hide
+        its job."""
         if not isinstance(stored, Mapping):
             return cls(0, "Error", "" if stored is None else str(stored))
         return cls(
@@ -122,7 +123,7 @@ class JobDetails:
     errors: tuple[JobError, ...]
     result: Any
     reason: str | None
-    meta: dict[str, Any] | None = None  # what was sent along with it: `using(meta=…)` and middleware
+    meta: dict[str, Any] | None = None  # from `using(meta=…)` and middleware
 
     @property
     def error(self) -> JobError | None:
@@ -204,7 +205,7 @@ class QueueDepth:
     due: int
     running: int
     oldest_due_s: float | None
-    paused: bool = False  # the queue or the kind is
+    paused: bool = False  # the queue or the kind is paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +240,7 @@ class WorkerInfo:
 
 
 def _moment(text: Any) -> datetime | None:
-    """As the process that failed wrote it; None for what is not a moment."""
+    """The time that the failed process wrote; None if it is not a time."""
     try:
         at = datetime.fromisoformat(text)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What the result of a job is like by its annotation, and results read back as that."""
+"""The type of a job's result by its annotation; reads stored results as that type."""
 
 from __future__ import annotations
 

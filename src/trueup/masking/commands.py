@@ -18,7 +18,7 @@ _LINE = re.compile(r"[^\n]++")
 _WORD = re.compile(
     r"""\\*"(?P<double>[^"\n]*+)"|\\*'(?P<single>[^'\n]*+)'|(?P<plain>(?:[^\s"',;|()\[\]]|,(?!\s|\Z))++)"""
 )
-_MOST = 60  # words of a line
+_MAX_WORDS = 60  # words of a line
 
 # What follows a verb in a sentence about it.
 _ABOUT_WORDS = (
@@ -170,7 +170,7 @@ def _masked(line: str) -> str:
     spans: list[Span] = []
     for word in _WORD.finditer(line):
         spans.append(word.span(str(word.lastgroup)))
-        if len(spans) == _MOST:
+        if len(spans) == _MAX_WORDS:
             break
     words = _Words(line, spans)
     parts: list[str] = []

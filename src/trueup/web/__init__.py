@@ -1,1 +1,1 @@
-"""What trueup and applications on it need to serve HTTP safely."""
+"""Parts for serving HTTP safely, for trueup and for applications on it."""

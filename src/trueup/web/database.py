@@ -27,7 +27,7 @@ NOT_OURS = (UndefinedColumn, UndefinedObject, WrongObjectType, InvalidForeignKey
 
 
 async def prepare_database(app: App, make_tables: Callable[[Tx], Awaitable[object]]) -> None:
-    """Check that trueup's tables are there, and make the application's, in the schema that `search_path` names first.
+    """Check that trueup's tables exist, and create the application's in the schema that `search_path` names first.
 
     Raises ConfigError, or SchemaMismatch, that says what people have to put right first.
     """

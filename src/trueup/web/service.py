@@ -46,7 +46,7 @@ Command = Callable[[], int | Coroutine[Any, Any, int]]
 
 
 class Service(Protocol):
-    """What an application is made of, as far as its process is concerned."""
+    """The parts of an application that its process needs."""
 
     @property
     def app(self) -> App: ...
@@ -55,10 +55,10 @@ class Service(Protocol):
         """Before anything is served or claimed. Raises ConfigError for what people have to put right first."""
 
     async def down(self) -> Mapping[str, str]:
-        """What it needs and cannot reach, by name, and why; for /readyz."""
+        """Unreachable dependencies by name, with the reason; for /readyz."""
 
     async def close(self) -> None:
-        """At the end, also of a start that failed."""
+        """Called at the end, also after a failed start."""
 
 
 S = TypeVar("S", bound=Service)
@@ -106,7 +106,7 @@ class Main:
         return service
 
     async def once(self, build: Callable[[], S], command: Callable[[S], Awaitable[int]]) -> int:
-        """A command that does something and ends. The application is prepared before, and closed after it."""
+        """Run a command that does something and ends. The application is prepared before it, and closed after it."""
         service = self.built(build)
         try:
             await service.prepare()
@@ -149,7 +149,7 @@ class Main:
         """
         from trueup.web.serving import Server
 
-        rules = rules_for(host, streamed=streamed)  # who could reach it is judged before anything else
+        rules = rules_for(host, streamed=streamed)  # whether others may reach it is judged first
         service = self.built(build)
         try:
             await service.prepare()  # errors come before anything is served
@@ -219,7 +219,7 @@ def own_app(name: str, *, tables: str | None = None, **settings: Any) -> App:
 
 
 async def database_down(app: App) -> dict[str, str]:
-    """For `down` of an application that needs nothing but its database."""
+    """`down` for an application that depends only on its database."""
     try:
         async with app.transaction() as tx:
             await tx.execute("select 1")

@@ -1,4 +1,4 @@
-"""Serving an application over HTTP as a process: it says where it listens, answers probes, and ends with 0 when asked to stop.
+"""Serves an application over HTTP as a process: prints where it listens, answers probes, and exits with 0 when asked to stop.
 
 `/healthz` is 200 for as long as the process can answer. `/readyz` is 200 when everything it needs can be reached, and otherwise
 503 with what is down. Probes bring neither a token nor the server's own name, so both are answered before the guard is asked,
@@ -21,7 +21,7 @@ import uvicorn
 
 from trueup.web.guard import Application, Guard, Receive, Rules, Scope, Send
 
-READY_WITHIN = 5.0  # seconds: probes give up, too
+READY_WITHIN = 5.0  # seconds; probes have timeouts, too
 
 Ready = Callable[[], Awaitable[Mapping[str, str]]]
 """What cannot be reached, by name, and why; nothing when all can."""
@@ -120,7 +120,7 @@ class Server(uvicorn.Server):
 
 
 async def _listening(host: str, port: int, backlog: int) -> list[socket.socket]:
-    """A socket for each address of the host. uvicorn would log that one cannot be had, and end the process."""
+    """A socket for each address of the host. uvicorn would log that it cannot bind one, and end the process."""
     server = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
     with ExitStack() as failing:
         failing.callback(server.close)

@@ -1,8 +1,8 @@
 """NATS JetStream: messages published from jobs, each stored once however often its job is tried.
 
-`Nats.publish` is a job like any other, so that a message can be enqueued in the transaction of what it is about. It waits for
-the stream's ack, and each attempt carries the same `Nats-Msg-Id` and the same bytes; the stream's duplicate window drops
-what an attempt whose ack was lost had stored already.
+`Nats.publish` is a job like any other, so that a message can be enqueued in the transaction of what it is about. It waits for the
+stream's ack, and each attempt carries the same `Nats-Msg-Id` and the same bytes; the stream's duplicate window drops a repetition
+if an attempt's ack was lost after the message was stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A connection to NATS: opened when it is needed, given up when it breaks, opened anew by who needs it next.
+"""A connection to NATS: opened on first use, dropped when it breaks, opened again by the next use.
 
-nats-py can reconnect by itself, and keeps what is published meanwhile to send it then. Here the job is what is kept: an attempt
-that has failed must not be sent hours later, after its job has ended in another way. So reconnecting and buffering are
-switched off, an attempt learns at once that the connection is gone, and nothing runs in the background while NATS is away.
+nats-py can reconnect by itself, and buffers messages until then. Here the job is the buffer: the message of a failed attempt must
+not be sent hours later, after its job has ended in another way. So reconnecting and buffering are off, an attempt fails at once
+when the connection is gone, and nothing runs in the background while NATS is unreachable.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ log = logging.getLogger("trueup.nats")
 
 T = TypeVar("T")
 
-CLOSE_WITHIN = 1.0  # seconds; it takes none of them
-PING_EVERY = 5  # seconds; after three without an answer a connection counts as dead: in 15 seconds, not in six minutes
+CLOSE_WITHIN = 1.0  # seconds; normally it takes none
+PING_EVERY = 5  # seconds; a connection is dead after three without an answer: after 15 s, and not six minutes
 
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*)"', re.IGNORECASE)
 # Not "authentication timeout", which is about the moment.
@@ -38,13 +38,12 @@ _LOGIN_REFUSED = re.compile("authorization violation|authentication (?:expired|r
 
 
 class _Client(Client):
-    """A client that ends at once, whatever the other end does."""
+    """A client that closes at once, whatever the server does."""
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
-        """The one place of nats-py's own that is changed, because it has no public way for this.
-
-        It would first send what it has not sent, waiting for a server that does not read; and if that fails, leave its tasks
-        and the socket behind, without a word. What was not acknowledged is sent again by its job.
+        """The only internal of nats-py that is overridden, because it has no public way for this. nats-py would first flush its
+        buffer, waiting for a server that does not read; if that fails, it silently leaves its tasks and the socket open. The job
+        sends unacknowledged messages again.
         """
         self._pending, self._pending_data_size = [], 0
         writer = getattr(self._transport, "_io_writer", None)
@@ -63,14 +62,14 @@ class Connection:
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asking: set[asyncio.Future[Any]] = set()
         self._waiting: dict[asyncio.Future[None], str] = {}
-        self._deaf = False  # not permitted to subscribe to what answers are sent to
+        self._deaf = False  # not permitted to subscribe to the inbox of answers
         self._opened = False
         self._closing = False
         self._error: Exception | None = None
 
     @property
     def usable(self) -> bool:
-        # The server says once whether we may subscribe. It may be permitted by now, and another connection will find out.
+        # The server reports once per connection that we may not subscribe. A new connection finds out whether we may by now.
         return self._opened and not self._deaf and not self._lost.done() and not self.client.is_closed
 
     async def open(self, options: dict[str, Any], timeout: timedelta) -> None:
@@ -83,7 +82,7 @@ class Connection:
             "allow_reconnect": False,
             "pending_size": 0,
             "connect_timeout": seconds,
-            # The least that ends: it tries twice, and would otherwise wait two seconds in between. 0 means for ever.
+            # The smallest value that ends: it tries twice, and otherwise waits two seconds in between. 0 means for ever.
             "max_reconnect_attempts": 1,
             "reconnect_time_wait": 0,
             "error_cb": self._noticed,
@@ -105,7 +104,7 @@ class Connection:
         log.info("NATS connected", extra={"server": self.server})
 
     async def ask(self, question: Coroutine[Any, Any, T], subject: str, timeout: timedelta) -> T:
-        """The answer to what is published under this subject. Raises what nats-py raises, NatsRefused or NatsUnavailable."""
+        """Publish under this subject and return the answer. Raises what nats-py raises, NatsRefused or NatsUnavailable."""
         asking = asyncio.ensure_future(question)
         asking.add_done_callback(_look_at)
         self._asking.add(asking)
@@ -129,14 +128,14 @@ class Connection:
             asking.cancel()
 
     async def close(self) -> None:
-        """At once, and without errors. May be called twice."""
+        """Close at once, without errors. May be called twice."""
         self._closing = True
         with suppress(TimeoutError, OSError):
             async with asyncio.timeout(CLOSE_WITHIN):
                 await self.client.close()
-                if self._opened:  # it may be closing itself, and then says before its end that it has
+                if self._opened:  # it may be closing itself, and reports that before the end
                     await asyncio.shield(self._lost)
-                await asyncio.gather(*self._asking, return_exceptions=True)  # nothing waits for them any more
+                await asyncio.gather(*self._asking, return_exceptions=True)  # no caller waits for them any more
         await asyncio.sleep(0)  # what was cancelled ends
 
     async def _noticed(self, error: Exception) -> None:
@@ -159,14 +158,14 @@ class Connection:
 
     def _failure(self, error: Exception) -> Exception:
         if isinstance(error, nats.errors.NoServersError) and self._error is not None:
-            error = self._error  # which says why
+            error = self._error  # this one says why
         if isinstance(error, nats.errors.Error) and _LOGIN_REFUSED.search(str(error)):
             return NatsRefused(f"{self.server} refused the login")
         return NatsUnavailable(f"{self.server} cannot be reached: {_said(error)}")
 
 
 class Connections:
-    """The connection of each event loop. As many may ask for it at once as like: one is opened."""
+    """The connection of each event loop. Concurrent callers share one attempt to open it."""
 
     def __init__(self, servers: Servers, timeout: timedelta) -> None:
         self._servers = servers
@@ -184,14 +183,14 @@ class Connections:
         if opening is None:
             opening = self._opening[loop] = loop.create_task(self._renew(loop))
             opening.add_done_callback(_look_at)
-        # Not awaited itself: who is cancelled while waiting must not take it away from the others.
+        # `wait`, because awaiting it would let a cancelled caller cancel it for the others.
         await asyncio.wait({opening})
         if opening.cancelled():
             raise NatsUnavailable(f"{self._servers!r}: it was closed while a connection was being made")
         return opening.result()
 
     async def close(self) -> None:
-        """The connection of this event loop; the next who asks gets another one."""
+        """Close the connection of this event loop; the next call opens another one."""
         loop = asyncio.get_running_loop()
         opening = self._opening.get(loop)
         if opening is not None:
@@ -214,7 +213,7 @@ class Connections:
         return connection
 
     async def _first(self) -> Connection:
-        """A connection to whichever server takes us; each gets its share of the time."""
+        """A connection to the first server that accepts us; each gets its share of the time."""
         addresses = random.sample(self._servers.addresses, len(self._servers.addresses))
         failures: list[Exception] = []
         for address in addresses:
@@ -225,7 +224,7 @@ class Connections:
                 failures.append(failure)
             else:
                 return connection
-        # One that is away may know a login that the others do not, or no longer.
+        # An unreachable server may accept a login that the others do not accept, or no longer.
         refused = all(isinstance(failure, NatsRefused) for failure in failures)
         text = "; ".join(str(failure) for failure in failures)
         raise NatsRefused(text) if refused else NatsUnavailable(text)
@@ -233,7 +232,7 @@ class Connections:
 
 def _said(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
-        # Of a key or credentials: the value may be what should be in the file.
+        # For a key or credentials: the value may be the secret itself instead of a file's name.
         return f"{error.strerror}: a file that connect= names"
     return describe(error) or type(error).__name__
 

@@ -12,7 +12,7 @@ from trueup.errors import ConfigError, TrueupError
 
 
 class NatsUnavailable(TrueupError):
-    """NATS could not be reached, has not answered in time, or cannot store anything now. A message may have arrived."""
+    """NATS was unreachable, did not answer in time, or cannot store anything now. A message may have arrived."""
 
 
 class NatsRefused(ConfigError):

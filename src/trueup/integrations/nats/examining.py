@@ -12,7 +12,8 @@ from trueup.operate.checks import Finding
 
 
 async def examine_servers(servers: Servers, timeout: timedelta, kind: str) -> tuple[list[Finding], bool]:
-    """A finding for each server that does not take us, and whether any does. `kind` is of the jobs that publish.
+    """A finding for each server that refuses us or is unreachable, and whether any server accepts us. `kind` is of the jobs that
+    publish.
 
     One server is enough to publish, so a part of a cluster that is away is a warning.
     """

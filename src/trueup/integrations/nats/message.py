@@ -35,7 +35,7 @@ def fault_in_headers(headers: Mapping[str, str]) -> str | None:
 
 
 def _fault_in_value(value: str) -> str | None:
-    """nats-py would make blanks of line breaks and cut off blanks around; what was asked for is sent, or nothing."""
+    """nats-py would replace line breaks by blanks and strip values; a value is sent unchanged or refused."""
     if not value.isprintable():
         return "a line break or another control character cannot be sent"
     if value != value.strip():
@@ -44,23 +44,24 @@ def _fault_in_value(value: str) -> str | None:
 
 
 def fault_in_data(data: Any) -> str | None:
-    """What else cannot be written as JSON is found when the job's arguments are stored."""
+    """Other values that JSON cannot hold are found when the job's arguments are stored."""
     if isinstance(data, bytes | bytearray | memoryview):
         return "JSON cannot hold bytes; pass text or the decoded value"
     return None
 
 
 def body_of(data: Any) -> bytes:
-    """Compact JSON in UTF-8. Keys are sorted: the database, or a later release, may hand them over in another order."""
+    """Compact JSON in UTF-8. Keys are sorted: the database, or a later release, may return them in another order."""
     return json.dumps(data, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def id_of(job: ClaimedJob) -> str:
-    """The id of a message that was given none: the same at every attempt, and another one in every other database."""
+    """The default id of a message: the same at every attempt, and different in every other database."""
     return job.idempotency_key
 
 
 def size_of(headers: Mapping[str, str], body: bytes) -> int:
-    """What counts against the server's limit. nats-py looks at the body alone, and the server hangs up on the rest."""
+    """The size that counts against the server's limit. nats-py checks the body alone, and the server closes the connection for
+    the rest."""
     lines = sum(len(f"{name}: {value}\r\n".encode()) for name, value in headers.items())
     return len("NATS/1.0\r\n\r\n") + lines + len(body)

@@ -1,4 +1,4 @@
-"""Publishing: a job that ends when the stream has acknowledged its message."""
+"""Publishes with a job that ends when the stream has acknowledged its message."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from trueup.operate.checks import Finding
 log = logging.getLogger("trueup.nats")
 
 NOT_FOUND = 10059
-IN_USE = 10058  # by a stream of that name with another configuration
-REFUSALS = frozenset({400, 401, 403, 413})  # about the message; other codes are about the moment
+IN_USE = 10058  # the name is taken by a stream with another configuration
+REFUSALS = frozenset({400, 401, 403, 413})  # errors of the message; other codes are transient
 
 
 def _checked(fault_in: Callable[[Any], str | None]) -> AfterValidator:
@@ -111,12 +111,12 @@ class Nats:
             return await self._publish(subject, data, message_id or message.id_of(ctx.job), headers or {})
 
         self.publish = publish
-        app.on_close(self.aclose)  # in `trueup worker` nothing else does
+        app.on_close(self.aclose)  # in `trueup worker` nothing else closes it
         app.on_examine(self.examine)
 
     @property
     def _later(self) -> float:
-        """For nats-py's own timeouts, which are to come after ours."""
+        """A timeout for nats-py that expires after ours."""
         return 2 * self._timeout.total_seconds()
 
     def __repr__(self) -> str:
@@ -135,9 +135,10 @@ class Nats:
     async def send(
         self, subject: str, data: Any, *, message_id: str, headers: Mapping[str, str] | None = None
     ) -> Published:
-        """Publish now, without a job: for those who are in one of their own, and try again under the same `message_id`.
+        """Publish now, without a job: for handlers that repeat it under the same `message_id` when they are retried.
 
-        Raises ConfigError when it cannot be published so, NatsUnavailable, NatsRefused, or GiveUp when trying again cannot help.
+        Raises ConfigError when the message cannot be published, NatsUnavailable, NatsRefused, or GiveUp when trying again cannot
+        help.
         """
         given = dict(headers or {})
         faults = (self._fault_in_subject(subject), message.fault_in_data(data), message.fault_in_id(message_id))
@@ -146,10 +147,9 @@ class Nats:
         return await self._publish(subject, data, message_id, given)
 
     async def ensure_stream(self, *, update: bool = False) -> None:
-        """Create the stream unless it is there. Any number of processes may do so at once.
-
-        One that is there is only changed to remember ids for longer, and, with `update`, to take subjects that it does not.
-        Raises ConfigError when it is not what is needed, or the server refuses, and NatsUnavailable.
+        """Create the stream unless it exists. Any number of processes may do so at once. An existing one is only changed to
+        remember ids for longer and, with `update`, to take further subjects. Raises ConfigError when the stream does not fit, or
+        the server refuses, and NatsUnavailable.
         """
         found = await self._found()
         if found is None:
@@ -179,7 +179,7 @@ class Nats:
                 " or wait until the cluster has a leader"
             )
             return [Finding("nats", "error", f"NATS: JetStream does not answer: {error}", advice)]
-        except ConfigError:  # its user may publish, and not read the stream's configuration
+        except ConfigError:  # its user may publish, but not read the stream's configuration
             return []
         if config is None:
             advice = "await ensure_stream() when you deploy, or create the stream; until then jobs fail and are retried"
@@ -209,7 +209,7 @@ class Nats:
         return config
 
     async def _call(self, verb: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Not by nats-py's own calls: from a stream's configuration they drop what they do not know, and would reset it."""
+        """Bypasses nats-py's own calls: they drop unknown options from a stream's configuration, and would reset those."""
         connection = await self._connections.get()
         subject = f"$JS.API.STREAM.{verb}.{self._stream.name}"
         sent = b"" if body is None else json.dumps(body).encode()
@@ -247,9 +247,8 @@ class Nats:
         return published
 
     async def _look_at_window(self, connection: Connection) -> None:
-        """Say it, once per connection, when the stream forgets ids before an attempt may be repeated. Never fails.
-
-        `ensure_stream` sees to it that ids are kept for long enough, but the stream may be another one's.
+        """Emit an event, once per connection, if the stream forgets ids before an attempt may be repeated. Never fails.
+        `ensure_stream` makes the window long enough, but another program may own the stream.
         """
         if connection in self._looked_at:
             return

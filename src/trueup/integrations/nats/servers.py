@@ -1,7 +1,7 @@
-"""Where NATS is and how to log in, as it is written: URLs and options of nats-py. Pure.
+"""Reads the servers and logins of NATS from URLs and options of nats-py. Pure.
 
-Users, passwords and tokens are taken out of the URLs and handed over apart. nats-py would send them as they are written,
-`%40` for an `@` and all; and what it does not have in a URL it cannot show.
+Users, passwords and tokens are taken out of the URLs and passed separately. nats-py would send them without decoding (`%40` for
+an `@`), and it cannot show what is not in a URL.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from trueup.errors import ConfigError
 
-# What may be said about a connection. The rest decides how it is kept, which is ours to do.
+# The options that users may give. The others control how the connection is kept, which this package does.
 OPTIONS = frozenset(
     {
         *("name", "inbox_prefix", "ping_interval", "max_outstanding_pings"),
@@ -30,7 +30,7 @@ _UNUSABLE = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class Servers(NamedTuple):
-    """Addresses without anything secret, to be tried in any order, and what to tell nats-py."""
+    """Addresses without secrets, to be tried in any order, and the options for nats-py."""
 
     addresses: tuple[str, ...]
     options: dict[str, Any]

@@ -1,4 +1,4 @@
-"""The stream that is published to: what it must be for an attempt to find the one before it. Pure."""
+"""The stream and the configuration that it needs so that a repeated attempt is recognised. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from trueup.durations import Duration, format_duration, parse_duration
 from trueup.errors import ConfigError
 from trueup.integrations.nats.subjects import checked_patterns, covers
 
-MIN_WINDOW = timedelta(minutes=2)  # what a server has for streams that say nothing
-MARGIN = timedelta(minutes=1)  # for what is not counted: a queue, a slow commit, a second crash
+MIN_WINDOW = timedelta(minutes=2)  # the server's default
+MARGIN = timedelta(minutes=1)  # for delays that are not counted: a queue, a slow commit, a second crash
 
 _NAME = re.compile(r"[^\s.*>/\\]{1,200}")
 _OURS = ("name", "subjects", "duplicate_window", "no_ack")
@@ -27,8 +27,8 @@ _OURS = ("name", "subjects", "duplicate_window", "no_ack")
 class Stream:
     """A stream's name, the subjects it takes, and for how long it remembers the ids of messages.
 
-    Without `duplicate_window` it is as long as the retries need. `config`, of nats-py, says everything else (limits,
-    replicas, storage); it counts when the stream is created, and never changes one that is there. Raises ConfigError.
+    Without `duplicate_window` it is as long as the retries need. `config`, of nats-py, says everything else (limits, replicas,
+    storage); it applies when the stream is created, and never changes an existing one. Raises ConfigError.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Stream:
         return any(covers(pattern, subject) for pattern in self.subjects)
 
     def created(self, window: timedelta) -> dict[str, Any]:
-        """What to ask the server for when there is no such stream."""
+        """The request to create the stream."""
         config = self.config or StreamConfig()
         config = config.evolve(
             name=self.name, subjects=list(self.subjects), duplicate_window=window / timedelta(seconds=1)
@@ -77,10 +77,10 @@ class Stream:
         return config.as_dict()
 
     def adjusted(self, found: Mapping[str, Any], window: timedelta, *, update: bool) -> dict[str, Any]:
-        """What a stream that is there must become, as the server writes it; equal to `found` when it may stay.
+        """The configuration that an existing stream needs, as the server writes it; equal to `found` if it fits.
 
-        Ids are remembered longer if need be, never shorter. Subjects that it does not take are added with `update`; those
-        it takes beyond ours belong to others. Raises ConfigError when it cannot serve.
+        Ids are remembered longer if need be, never shorter. Missing subjects are added with `update`; other subjects of the
+        stream belong to others. Raises ConfigError when the stream cannot be used.
         """
         if found.get("no_ack"):
             raise ConfigError(

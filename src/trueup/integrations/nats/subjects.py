@@ -1,4 +1,4 @@
-"""Subjects: tokens with dots between. In a stream's, `*` stands for one token and a last `>` for one or more. Pure."""
+"""Subjects: tokens separated by dots. In a stream's patterns `*` stands for one token and a final `>` for one or more. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _fault(subject: str) -> str | None:
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Whether everything that `other`, a subject or a pattern, stands for is also meant by `pattern`."""
+    """Whether `pattern` matches every subject that `other`, a subject or a pattern, matches."""
     ours, theirs = pattern.split("."), other.split(".")
     for place, mine in enumerate(ours):
         if mine == ">":

@@ -1,7 +1,7 @@
 """Webhooks: a signed POST to another party's server, from jobs and reconcilers.
 
-`Webhook.deliver` says what became of it by what it raises, so that a handler needs three lines to be retried, postponed or
-given up. Where it may connect to is decided after the name was resolved; see `guard`.
+`Webhook.deliver` reports the result by the error that it raises, so that a handler needs three lines to be retried, postponed or
+given up. Whether it may connect is decided after the name was resolved; see `guard`.
 """
 
 from __future__ import annotations

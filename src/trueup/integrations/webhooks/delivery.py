@@ -1,7 +1,7 @@
-"""Delivering: one POST, within one span of time, and what its answer means.
+"""Makes one POST within one deadline, and interprets its answer.
 
-A status that has arrived counts, whatever becomes of the rest of the answer: the receiver has made up its mind. Everything
-before that may have reached the receiver or not, and is worth another attempt with the same key and the same bytes.
+A status that has arrived counts, whatever happens to the rest of the answer: the receiver has decided. Everything before that may
+have reached the receiver or not, and is worth another attempt with the same key and the same bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trueup.integrations.webhooks.signing import signature_headers, signing_keys
 from trueup.integrations.webhooks.target import checked_headers, header_of, parse_url, shown, without_secrets
 from trueup.integrations.webhooks.transport import GuardedTransport, default_tls
 
-# The answers of 4xx that are about the moment and not about the message. 409: a request under this key is still in hand.
+# The 4xx answers that are transient. 409: a request under this key is still being processed.
 _NOT_NOW = frozenset({408, 409, 425, 429})
 _SIZE = re.compile("([0-9]{1,9})(B|KiB|MiB)")
 _SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
@@ -38,7 +38,7 @@ MAX_READ = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The receiver took it. `body_excerpt` is its answer, as far as it was read."""
+    """The receiver accepted it. `body_excerpt` is the part of its answer that was read."""
 
     status: int
     body_excerpt: str
@@ -48,9 +48,9 @@ class Delivered:
 class Webhook:
     """A receiver's URL, and how to deliver to it. Raises ConfigError when it cannot be one.
 
-    `timeout` is for a whole delivery: resolving, connecting, sending and reading. `allow` names the networks, addresses and
-    hosts that may be delivered to although they are not public. `secret`, one or several, has deliveries signed. `tls` is
-    for certificates of your own. `max_response` is how much of an answer is read.
+    `timeout` is for a whole delivery: resolving, connecting, sending and reading. `allow` names networks, addresses and hosts
+    that are permitted although they are not public. `secret`, one or several, has deliveries signed. `tls` is for certificates of
+    your own. `max_response` is how much of an answer is read.
 
     Each delivery has a connection of its own. A receiver's stray second answer can therefore never be taken for the answer to
     the next message.
@@ -97,7 +97,7 @@ class Webhook:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Nothing is kept open between deliveries; the webhook can be used again."""
+        """Does nothing: no connection stays open between deliveries, and the webhook can be used again."""
 
     async def deliver(
         self,
@@ -107,7 +107,7 @@ class Webhook:
         headers: Mapping[str, str] | None = None,
         sent_at: datetime | None = None,
     ) -> Delivered:
-        """POST the payload as JSON, once. Returns when the receiver took it (2xx).
+        """POST the payload as JSON, once. Returns when the receiver accepted it (2xx).
 
         Raises DeliveryRefused, DeliveryPostponed or DeliveryFailed otherwise, InvalidArguments when the payload is not
         JSON, ConfigError for headers or a key that cannot be sent. `key` goes along as Idempotency-Key: give the same one
@@ -119,7 +119,7 @@ class Webhook:
         started = elapsed()
         deadline = asyncio.get_running_loop().time() + self._timeout.total_seconds()
         response = await self._answer(request, deadline)
-        # A receiver may repeat what we sent, our Authorization included, whether it takes the message or not.
+        # A receiver may quote our request, the Authorization header included, in any answer.
         excerpt = without_secrets(await self._read(response, deadline), request)
         if not response.is_success:
             raise self._refusal(response, excerpt)
@@ -136,7 +136,7 @@ class Webhook:
             "user-agent": "trueup-webhooks",
             **self._headers,
             **checked_headers(headers),
-            "accept-encoding": "identity",  # an answer that is not compressed cannot grow
+            "accept-encoding": "identity",  # an uncompressed answer cannot grow
             "connection": "close",
             "idempotency-key": sent_key,
         }
@@ -172,7 +172,7 @@ class Webhook:
                     if len(read) > self._most_read:
                         break
         except (TimeoutError, httpx.HTTPError, OSError):
-            pass  # what was read until then is as good an excerpt as any
+            pass  # the part that was read is a sufficient excerpt
         finally:
             with suppress(httpx.HTTPError, OSError):
                 await response.aclose()  # and with it the connection
@@ -195,7 +195,7 @@ class Webhook:
         return DeliveryFailed(reason, status, excerpt)
 
     def _refuse_forbidden_literal(self) -> None:
-        """An address in the URL needs no resolving: it is judged at once, so that it can be refused when it is entered."""
+        """An address in the URL needs no resolving: it is checked at once, so that a form can refuse it."""
         try:
             address = ip_address(self._url.host)
         except ValueError:
@@ -206,7 +206,7 @@ class Webhook:
 
 
 def _parts(response: httpx.Response) -> Any:
-    # An answer that was made up by a test has been read already.
+    # A test's artificial answer has been read already.
     return response.aiter_bytes() if response.is_stream_consumed else response.aiter_raw()
 
 

@@ -1,4 +1,4 @@
-"""What can become of a delivery, other than that it worked.
+"""The ways in which a delivery can fail.
 
 DeliveryError
 ├── DeliveryFailed        no usable answer, or a server's error: try again
@@ -19,12 +19,12 @@ from trueup.durations import Duration, parse_duration
 from trueup.errors import TrueupError
 from trueup.integrations.webhooks.retry_after import MAX_POSTPONEMENT, MIN_POSTPONEMENT
 
-POSTPONE_FOR = timedelta(days=1)  # receivers are hardly ever down for longer; after that a person should know
+POSTPONE_FOR = timedelta(days=1)  # receivers are rarely down for longer; after that a person should know
 MAX_SHOWN = 200  # characters of an answer in an error's text; `excerpt` has the rest
 
 
 class DeliveryError(TrueupError):
-    """The delivery did not work. Which subclass it is says whether to try again."""
+    """The delivery failed. The subclass says whether to try again."""
 
 
 class DeliveryFailed(DeliveryError):
@@ -65,7 +65,7 @@ class DeliveryPostponed(DeliveryError):
 
 
 class DeliveryRefused(DeliveryError):
-    """The receiver answered that it will not take this. `excerpt` is the beginning of what it said."""
+    """The receiver refused the message. `excerpt` is the beginning of its answer."""
 
     def __init__(self, status: int | None, excerpt: str, reason: str = "refused") -> None:
         super().__init__(reason + _quoted(excerpt))

@@ -1,8 +1,8 @@
 """Which addresses a webhook may connect to.
 
-A URL that a user chose must not reach what only we can reach: this machine, the private network, the metadata
-service of a cloud. A name says nothing about that, and what it resolves to may change between looking and connecting. So the
-name is resolved here, every address it has is judged, and the connection is made to an address that was judged.
+A URL that a user chose must not reach hosts that only we can reach (SSRF): this machine, the private network, the metadata
+service of a cloud. A name proves nothing, and its addresses may change between a check and the connection. So the name is
+resolved here, all of its addresses are checked, and the connection is made to a checked address.
 
 The ranges are those of IANA's special-purpose registries. They are written out because Python's `is_private` and
 `is_global` differ from one patch release to the next.
@@ -60,7 +60,7 @@ MAX_TRIED = 4  # addresses of one host: more would leave each too little of the 
 
 
 class Guard:
-    """Judges addresses. `allow` makes exceptions: networks ("10.1.0.0/16"), addresses, or host names, which are then trusted
+    """Checks addresses. `allow` makes exceptions: networks ("10.1.0.0/16"), addresses, or host names, which are then trusted
     wherever they point."""
 
     def __init__(self, allow: Iterable[str] | str = ()) -> None:
@@ -128,7 +128,7 @@ def embedded(address: Address) -> IPv4Address | None:
 
 
 def _in_turns(addresses: list[Address]) -> list[Address]:
-    """One of each family after the other: all of a family may be out of reach."""
+    """Alternates between the families: all addresses of one family may be unreachable."""
     first = [address for address in addresses if address.version == addresses[0].version]
     second = [address for address in addresses if address.version != addresses[0].version]
     return [address for address in chain.from_iterable(zip_longest(first, second)) if address is not None]

@@ -1,4 +1,4 @@
-"""Delivering as a durable job: enqueued together with what happened, and tried until the receiver takes it."""
+"""Delivers with a durable job: enqueued in the transaction of the event, and tried until the receiver accepts it."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ def delivery_job(
 ) -> Job[..., Receipt]:
     """A job of (payload, key=None, headers=None) that delivers to this webhook.
 
-    Without a `key` its idempotency key is that of the job; in either case every attempt has the same, and the same bytes. A
-    receiver that says when to come back is heeded without an attempt being spent, at growing intervals and for up to
-    `postpone_for`; after that its postponements count as failed attempts. One that refuses, or may not be connected to, ends
-    the job.
+    Without a `key` its idempotency key is that of the job; in either case every attempt has the same, and the same bytes. If the
+    receiver says when to come back, the job waits without spending an attempt, at growing intervals and for up to `postpone_for`;
+    after that, postponements count as failed attempts. A refusal, or an address that may not be connected to, ends the job.
     """
     patience = duration_of("postpone_for", postpone_for)
     retry = replace(retry, give_up_on=(*retry.give_up_on, *HOPELESS))

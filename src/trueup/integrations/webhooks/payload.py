@@ -1,7 +1,7 @@
 """The body of a delivery: the same bytes for the same payload, in every process and at every attempt.
 
-Keys are sorted, because a later release, or the database, may hand them over in another order; moments are written in UTC,
-because each session has a time zone of its own. Sets are refused: their order differs from process to process.
+Keys are sorted, because a later release, or the database, may return them in another order; moments are written in UTC, because
+each session has a time zone of its own. Sets are refused: their order differs from process to process.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 Address = IPv4Address | IPv6Address
 Lookup = Callable[[str], list[str]]
 
-MAX_LOOKUPS = 512  # threads, of some 30 KiB each. Far more than deliveries at once, as an abandoned lookup runs on
+MAX_LOOKUPS = 512  # threads of some 30 KiB; far more than concurrent deliveries: an abandoned lookup continues
 OVERDUE_AFTER = 8.0  # seconds; longer than the 5 after which glibc turns to its second name server
-FAILED_FOR = 5.0  # seconds: short beside any retry, long beside a burst of deliveries
+FAILED_FOR = 5.0  # seconds: shorter than any retry, longer than a burst of deliveries
 MAX_NAMES = 10_000  # remembered, the latest
 
 
@@ -42,7 +42,7 @@ class Standing(IntEnum):
     RESOLVED = 2
 
 
-# How many lookups may be under way for a name of this standing to be let in.
+# How many lookups may be running for a name of this standing to be admitted.
 _ROOM = {Standing.FAILED: 1 / 4, Standing.UNKNOWN: 7 / 8, Standing.RESOLVED: 1}
 
 
@@ -108,7 +108,7 @@ class Resolver:
         if ended is not None and ended.error is not None and now - ended.at < FAILED_FOR:
             raise OSError(f"{ended.error} (looked up {now - ended.at:.0f} s ago)")
         lookup = self._under_way[host] = _UnderWay(host, _standing(ended), callers=1)
-        lookup.found.set_running_or_notify_cancel()  # one caller that goes away must not cancel it for the others
+        lookup.found.set_running_or_notify_cancel()  # a cancelled caller must not cancel it for the others
         self._queues[lookup.standing].append(lookup)
         self._admit()
         return lookup
@@ -120,7 +120,7 @@ class Resolver:
             self._queues[lookup.standing].remove(lookup)
 
     def _admit(self) -> None:
-        """Start what there is room for, the best standing first. Called with the lock held."""
+        """Start lookups while there is room, the best standing first. Called with the lock held."""
         for standing in reversed(Standing):
             queue = self._queues[standing]
             while queue and self._running < max(1, int(self._most * _ROOM[standing])):
@@ -141,7 +141,7 @@ class Resolver:
             found = list(dict.fromkeys(ip_address(address) for address in addresses)) or "it has no address"
         except UnicodeError:  # a label that is empty or too long
             found = "it is not a host name"
-        except Exception as error:  # whatever it is, callers wait for it and the thread's place has to be given back
+        except Exception as error:  # any error: callers wait for it, and the thread's place must be freed
             found = str(error) or type(error).__name__
         with self._lock:
             self._running -= 1

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-MIN_POSTPONEMENT = timedelta(seconds=1)  # "0" would have us call without pause, and no attempt is spent on it
+MIN_POSTPONEMENT = timedelta(seconds=1)  # "0" would make us call without a pause, and no attempt is spent on it
 MAX_POSTPONEMENT = timedelta(hours=1)
 
 _SECONDS = re.compile("[0-9]+")
@@ -16,7 +16,7 @@ _MAX_DIGITS = 9
 
 
 def retry_after(headers: httpx.Headers) -> timedelta | None:
-    """How long the receiver wants to be left alone, from a second to an hour. None when it does not say, or nothing sensible.
+    """How long the receiver asks us to wait, from a second to an hour. None if it does not say, or not sensibly.
 
     A date is compared with the receiver's own `Date`, so that neither its clock nor ours needs to be right.
     """

@@ -1,4 +1,4 @@
-"""Signatures as Standard Webhooks has them: who sent a message, that it is whole, and when.
+"""Signatures by the Standard Webhooks specification: they prove the sender, the content and the time of a message.
 
 The text "{id}.{timestamp}.{body}" is signed with HMAC-SHA256. A signature per secret is sent, so that a secret can be
 replaced: add the new one on both sides, then take the old one away.
@@ -67,7 +67,7 @@ def verify(
     *,
     now: datetime | None = None,
 ) -> str:
-    """For receivers: the message's id, once it is clear that it was signed with one of the secrets, and recently.
+    """For receivers: the message's id, if it was signed with one of the secrets, and recently.
 
     `body` must be the bytes as they came, before anything has parsed them. The same id may come again: deliveries are at
     least once. Raises BadSignature, whose text says why and must not be sent back to the client.
@@ -78,10 +78,10 @@ def verify(
     key, timestamp, signatures = (given.get(f"webhook-{part}", "") for part in ("id", "timestamp", "signature"))
     if not (key and timestamp and signatures):
         raise BadSignature("the headers Webhook-Id, Webhook-Timestamp and Webhook-Signature are not all present")
-    # A framework may hand over what the client has sent as half a surrogate pair; such an id was never signed.
+    # A framework may decode a client's bytes to half a surrogate pair; such an id was never signed.
     if _is_broken(key):
         raise BadSignature("Webhook-Id is not valid text")
-    # Digits are counted before they are read, or a long row of them would be a moment that Python has no date for.
+    # Digits are counted before they are parsed: a long row of them is a time that Python has no date for.
     if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= 11):
         raise BadSignature("Webhook-Timestamp is not a time")
     age = (now or datetime.now(UTC)) - datetime.fromtimestamp(int(timestamp), UTC)

@@ -1,6 +1,6 @@
-"""URLs and headers as they are given to a webhook: what cannot be sent, or must not be, is refused before anything is.
+"""Checks the URL and headers of a webhook: what cannot or must not be sent is refused before the delivery.
 
-The URL is read by httpx alone, which also sends it: two readers may see two hosts in one text.
+Only httpx, which also sends it, parses the URL: two parsers may see two hosts in one text.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from trueup.errors import ConfigError
 
 MAX_KEY = 1_000  # bytes: servers take some 8,000 for all headers
 HIDDEN = "***"
-MIN_HIDDEN = 6  # characters of something that a receiver repeats
+MIN_HIDDEN = 6  # characters; shorter parts of a secret stay in an answer
 
-# What decides where a message ends, or who may say so, and what a receiver relies on.
+# Headers that decide where a message ends, or on which proxies and receivers rely.
 _OURS = {
     *("accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "te", "trailer"),
     *("transfer-encoding", "upgrade", "idempotency-key", "webhook-id", "webhook-signature", "webhook-timestamp"),
@@ -50,7 +50,7 @@ def parse_url(text: object) -> httpx.URL:
 
 
 def shown(url: httpx.URL) -> str:
-    """The URL for people, without its path and query: those are often what entitles one to call it."""
+    """The URL for display, without its path and query: those are often the credential."""
     return f"{url.scheme}://{url.netloc.decode('ascii')}"
 
 
@@ -82,7 +82,7 @@ def header_of(key: object) -> str:
 
 
 def without_secrets(text: str, request: httpx.Request) -> str:
-    """What a receiver said, without what it repeats of our path, query and headers, however it has escaped them."""
+    """A receiver's answer without quotations of our path, query and headers, however it has escaped them."""
     url = request.url
     values = [value for name, value in request.headers.items() if name not in _HARMLESS]
     query = url.query.decode("ascii")
@@ -92,7 +92,7 @@ def without_secrets(text: str, request: httpx.Request) -> str:
     # Short ones are too likely to be plain words.
     secrets = {secret for secret in secrets if len(secret) >= MIN_HIDDEN}
     secrets |= {escaped for secret in secrets for escaped in _escaped(secret)}
-    # Longest first, or what is left of a longer one would show.
+    # Longest first, or the rest of a longer one would show.
     for secret in sorted(secrets, key=len, reverse=True):
         text = _without_beginning(text.replace(secret, HIDDEN), secret)
     return text
@@ -107,7 +107,7 @@ def _escaped(secret: str) -> Iterator[str]:
 
 
 def _without_beginning(text: str, secret: str) -> str:
-    """Only the beginning of an answer is read, and it may end in the middle of a secret."""
+    """The answer is cut, and may end in the middle of a secret: remove that beginning of it, too."""
     for length in range(min(len(secret) - 1, len(text)), MIN_HIDDEN - 1, -1):
         if text.endswith(secret[:length]):
             return text[:-length] + HIDDEN

@@ -1,8 +1,7 @@
-"""Connections that are only made to addresses the guard let through.
+"""Connects only to addresses that the guard permits.
 
-httpx's own transport takes no network backend, so this is one over httpcore's connections, through the public interfaces of
-both.
-Host header and TLS name stay those of the URL; only where the socket goes is decided here. It is used without an
+httpx's own transport takes no network backend, so this is one over httpcore's connections, through the public interfaces of both.
+Host header and TLS name stay those of the URL; only the socket's address is decided here. It is used without an
 `httpx.AsyncClient`, which would write whole URLs to the log, keep the receiver's cookies, and look for proxies.
 """
 
@@ -47,7 +46,7 @@ class _Sending:
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Opens sockets. The only place where a host becomes an address."""
+    """Opens sockets. The only place where a host is resolved."""
 
     def __init__(self, guard: Guard) -> None:
         self.sending = _Sending()
@@ -94,7 +93,7 @@ class _Stream(httpcore.AsyncNetworkStream):
     def __init__(self, stream: httpcore.AsyncNetworkStream, state: _Sending) -> None:
         self._stream = stream
         self._state = state
-        self._early = b""  # what was read while sending
+        self._early = b""  # bytes read while sending
 
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
@@ -127,7 +126,7 @@ class _Stream(httpcore.AsyncNetworkStream):
             await _ended(sending, listening)
 
     async def _until_refused(self) -> None:
-        """Return when a refusal has begun to arrive. Waits for ever once there is nothing more to hear."""
+        """Return when a refusal has begun to arrive. Waits for ever once the receiver can send nothing more."""
         with suppress(httpcore.ReadError, anyio.BusyResourceError):
             while len(self._early) < MAX_EARLY and (more := await self._stream.read(MAX_EARLY)):
                 self._early += more

@@ -1,4 +1,5 @@
-"""What operators do from a page. Each calls what the command line calls and returns a sentence, and where to go afterwards."""
+"""The actions of operators on pages. Each calls the function behind the command line, and returns a sentence and the next
+page."""
 
 from __future__ import annotations
 
@@ -139,7 +140,7 @@ async def act_on_reconciler(visit: Visit, form: Form) -> Said:
 
 
 async def _dry_run(visit: Visit, form: Form) -> str:
-    """Raises ConfigError for a number of rows that is none."""
+    """Raises ConfigError for an invalid number of rows."""
     written = form.get("rows", "").strip() or str(ROWS)
     if not (written.isascii() and written.isdigit() and len(written) < 5 and 1 <= int(written) <= MAX_ROWS):
         raise ConfigError(f"a dry run takes 1 to {MAX_ROWS} rows, not {clean(written, 20)!r}")

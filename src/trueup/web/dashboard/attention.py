@@ -59,7 +59,7 @@ async def concerns(visit: Visit) -> list[Concern]:
 
 
 def titled(concerns: Sequence[Concern]) -> str:
-    """How a tab in the background says that something needs attention."""
+    """The title of the page, by which a tab in the background shows that something needs attention."""
     return f"({len(concerns)}) " if concerns else ""
 
 

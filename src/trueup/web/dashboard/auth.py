@@ -1,8 +1,8 @@
-"""Who asks, and what they may do: a viewer reads, an operator also acts.
+"""Who sends a request, and what they may do: a viewer reads, an operator also acts.
 
-`Open` lets every visitor in as an operator and is for loopback only. `Tokens` asks for a secret: as `Authorization: Bearer …` from
-programs, or once on the login page from a browser, which gets a signed cookie. `ProxyHeader` believes a proxy in front, and nobody
-else, about who the user is.
+`Open` lets every visitor in as an operator and is for loopback only. `Tokens` asks for a secret: as `Authorization: Bearer …`
+from programs, or once on the login page from a browser, which gets a signed cookie. `ProxyHeader` takes the user's name from a
+trusted proxy in front, and from no other client.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Auth(Protocol):
     """What forms are signed with."""
 
     def person(self, connection: HTTPConnection) -> Person | None:
-        """Who asks; None for a stranger."""
+        """The person who sends the request; None if unknown."""
         ...
 
 
@@ -91,19 +91,19 @@ class Tokens:
 
     def by_token(self, given: str) -> Person | None:
         found = None
-        for token, person in self._people.items():  # all of them: how long it takes tells nothing
+        for token, person in self._people.items():  # compares all of them, so that the time reveals nothing
             if hmac.compare_digest(token, given.encode("utf-8", "replace")):
                 found = person
         return found
 
     def session(self, token: str) -> str:
-        """The value of a cookie that stands for this token until the working day is over."""
+        """The value of a cookie that stands for this token for SESSION_FOR."""
         until = str(int(time.time()) + SESSION_FOR)
         mark = hashlib.sha256(token.encode()).digest()[:12]
         return f"{_packed(mark)}.{until}.{_signed(token.encode(), until)}"
 
     def why_logged_out(self, connection: HTTPConnection) -> str | None:
-        """What to tell a person whose browser has a session that no longer counts; None when it has none."""
+        """The explanation for a person whose browser has an expired session; None when it has none."""
         _, _, rest = connection.cookies.get(COOKIE, "").partition(".")
         until = rest.partition(".")[0]
         if not until.isdigit() or len(until) > 12 or self.person(connection) is not None:
@@ -118,7 +118,7 @@ class Tokens:
             mark = urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
         except ValueError:
             return None
-        # Signed with its own token: it outlives a change of the others.
+        # Signed with its own token, so that it stays valid when others change.
         token = next((each for each in self._people if hashlib.sha256(each).digest()[:12] == mark), None)
         if token is None or not hmac.compare_digest(
             signature.encode("utf-8", "replace"), _signed(token, until).encode()
@@ -130,7 +130,7 @@ class Tokens:
 
 
 class ProxyHeader:
-    """A proxy in front has logged people in and names them in a header; others than the proxy are strangers.
+    """A proxy in front has logged people in and names them in a header; requests that bypass it are refused.
 
     `operators` are the names that may act; other people whom the proxy names may look. `proxies` are the addresses or networks
     that the proxy speaks from.

@@ -1,8 +1,8 @@
-"""What operators start from a page and what takes a while, in the background of the dashboard's process, with progress that pages show.
+"""Actions on many jobs, and backfills, that run in the background of the dashboard's process, with progress that pages show.
 
-Each begins after a pause in which it can be stopped and nothing has happened yet. It goes a page at a time through the functions
-that the command line calls, so it can be stopped between two pages. It does not survive the process: what it had not reached is
-untouched, and the same action again does the rest.
+Each begins after a pause, in which it can be stopped before it changes anything. It calls the functions behind the command line a
+page at a time, so it can be stopped between two pages. It does not survive the process: jobs that it had not reached are
+unchanged, and repeating the action continues there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trueup.web.dashboard.source import Source
 
 UNDO_FOR = 5.0  # seconds until it begins
 PAGE = 200  # jobs at a time
-KEPT = 20  # finished ones that are remembered
+KEPT = 20  # finished runs that are remembered
 MAX_RUNNING = 8
 
 STATES = {
@@ -42,13 +42,13 @@ Act = Callable[[Sequence[int]], Awaitable[object]]
 class Run:
     id: int
     source: str
-    about: tuple[str, ...]  # whose page shows it: ("jobs",) or ("schedules", name)
+    about: tuple[str, ...]  # the page that shows it: ("jobs",) or ("schedules", name)
     action: str
     by: str
     what: str
     started_at: datetime
     begins_in_s: float
-    total: int | None = None  # where it is known in advance
+    total: int | None = None  # if known in advance
     seen: int = 0
     done: int = 0
     state: str = "waiting"  # waiting, running, done, undone, stopped, failed
@@ -71,7 +71,7 @@ class Bulk:
         self._runs: dict[int, Run] = {}
 
     def of(self, source: str, about: tuple[str, ...] | None = None) -> list[Run]:
-        """Those under way and the latest that ended, newest first."""
+        """Active runs and the latest ended ones, newest first."""
         return [
             run
             for run in reversed(self._runs.values())
@@ -89,7 +89,7 @@ class Bulk:
         about: tuple[str, ...] = ("jobs",),
         total: int | None = None,
     ) -> Run:
-        """Raises TrueupError when too many are under way."""
+        """Raises TrueupError when too many are active."""
         if sum(run.underway for run in self._runs.values()) >= MAX_RUNNING:
             raise TrueupError(f"{MAX_RUNNING} actions are under way; wait until one of them has ended, or stop it")
         run = Run(next(self._ids), source.name, about, action, by, what, datetime.now(UTC), self.undo_for, total)
@@ -100,9 +100,9 @@ class Bulk:
         return run
 
     def stop(self, source: str, written: str) -> Run | None:
-        """Ends the run of this id, if it is under way; what it has reached stays as it is. None when it has ended, or there is none.
+        """Stop the run with this id if it is active; what it has done stays done. None when it has ended or does not exist.
 
-        One that has not begun is undone: it has changed nothing.
+        A run that has not begun is undone: it has changed nothing.
         """
         known = written.isascii() and written.isdigit() and len(written) < 10
         run = self._runs.get(int(written)) if known else None
@@ -136,13 +136,13 @@ class Bulk:
 
 
 async def counted(source: Source, wanted: dict[str, Any]) -> int | None:
-    """How many jobs match; None when that is too many to count."""
+    """How many jobs match; None when there are too many to count."""
     found = await source.app.jobs.count(**wanted)
     return None if found.more else found.number
 
 
 def matching(source: Source, name: str, wanted: dict[str, Any]) -> Work:
-    """The action on every job that matches. Raises NotFound for an action that is none."""
+    """The action on every matching job. Raises NotFound for an unknown action."""
     act = action(source, name)
     others: Any = {key: value for key, value in wanted.items() if key not in ("state", "kind")}
     detail = conditions(job_filter(wanted["state"], wanted["kind"], others))
@@ -177,7 +177,7 @@ def backfill(source: Source, name: str, start: datetime, end: datetime, rate: Ra
 
 
 def action(source: Source, name: str) -> Act:
-    """What is done to jobs by that name. Raises NotFound."""
+    """The function for the action of that name. Raises NotFound."""
     jobs = source.app.jobs
     acts: dict[str, Act] = {
         "retry": jobs.hurry,
@@ -191,7 +191,7 @@ def action(source: Source, name: str) -> Act:
 
 
 async def moved(act: Act, ids: Sequence[int]) -> int:
-    """How many of them it was done to; none when none was in the right state any more."""
+    """The number of jobs that were changed; zero when none was in the right state any more."""
     try:
         result: Any = await act(ids)
     except NotFound:

@@ -11,7 +11,7 @@ from trueup.web.dashboard.formats import length
 
 WIDTH, HEIGHT, LOW = 720, 120, 80
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
-MAX_READINGS = 7  # of the clock below a chart: on a phone more would touch
+MAX_READINGS = 7  # times below a chart; more would touch on a phone
 NEAR = 20  # per cent of the width: a reading at the very end begins or ends there, and would touch its neighbour
 STEPS = (
     *(MINUTE * each for each in (1, 2, 5, 10, 15, 30)),
@@ -182,7 +182,7 @@ def axis(since: datetime, until: datetime, most: int = MAX_READINGS) -> Markup:
 
 
 def _anchor(at: float) -> Markup:
-    """Where a text is held, so that none leaves the chart at its ends."""
+    """The anchor of a text, so that none leaves the chart at its ends."""
     return Markup(' class="{}"').format("start" if at < 3 else "end") if at < 3 or at > 97 else Markup("")
 
 

@@ -1,4 +1,4 @@
-"""Dry runs that operators start: what the next sweep or scan would have in hand, and with `shadow` what its handler would do.
+"""Dry runs that operators start: the rows that the next sweep or scan would take, and with `shadow` what its handler would do.
 
 A dry run may call users' code (a handler in shadow, or the generator of a scan), so it only follows a form or request that writes
 need, never a look at a page. The latest one of each reconciler is kept in this process for its page; it ends with the process.
@@ -16,8 +16,8 @@ from trueup.errors import ConfigError
 from trueup.operate.runs import DryRun
 from trueup.program import typed
 
-MAX_ROWS = 100  # of one dry run, on a page and in an answer of the API
-ROWS = 20  # unless given
+MAX_ROWS = 100  # in one dry run, on a page and in an answer of the API
+ROWS = 20  # the default
 TIMEOUT = 60.0  # seconds: a person waits for the page
 
 

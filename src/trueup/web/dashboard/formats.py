@@ -104,9 +104,8 @@ def pretty(value: Any) -> str:
 
 
 def shown(redact: Redact | None, kind: str, value: Any) -> Any:
-    """A payload as people may see it: `redact` first, then whatever looks like a secret is hidden.
-
-    A `redact` that raises hides the whole: it may have been written for other values than this one.
+    """A payload for display: `redact` is applied first, then everything that looks like a secret is hidden. If `redact` raises,
+    the whole payload is hidden.
     """
     if redact is not None and value is not None:
         try:

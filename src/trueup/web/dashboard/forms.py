@@ -18,7 +18,7 @@ MAX_FLASH = 300  # characters
 
 
 def mark(request: Request) -> str:
-    """What this browser is known by; a new one until it has a cookie. The same for all of one request."""
+    """The id of this browser, from its cookie; a new one if it has none. It stays the same during one request."""
     kept: str | None = request.cookies.get(COOKIE)
     if kept is None or not 20 <= len(kept) <= 60 or not kept.isascii():
         kept = getattr(request.state, "form_mark", None) or secrets.token_urlsafe(24)

@@ -1,4 +1,4 @@
-"""Templates, and what all of them may use."""
+"""Templates, and the functions and filters that all of them may use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAGES = (
     ("audit", "Audit", "u"),
 )
 
-# A shape beside each word: colour alone tells some people nothing.
+# A shape beside each word: some people cannot tell the colours apart.
 SHAPES = {
     **dict.fromkeys(
         ("done", "fired", "changed", "held", "alive", "working", "caught up", "unchanged", "ok"), ("ok", "●")
@@ -77,7 +77,7 @@ def whole(template: str, context: dict[str, Any]) -> str:
 
 
 def live(template: str, context: dict[str, Any]) -> dict[str, Any]:
-    """What changes while a page is open in a browser: its main part, its title, and the badge of what needs attention."""
+    """The parts that change while a page is open: its main part, its title, and the badge of concerns."""
     found = TEMPLATES.get_template(template)
     made = found.new_context(context)
     html, name = ("".join(found.blocks[block](made)) for block in ("live", "title"))
@@ -86,7 +86,7 @@ def live(template: str, context: dict[str, Any]) -> dict[str, Any]:
 
 
 def context_of(visit: Visit) -> dict[str, Any]:
-    """What every template of an App's page has."""
+    """The values of every template of an App's page."""
     return {
         "visit": visit,
         "url": visit.url,

@@ -1,8 +1,8 @@
 """The dashboard as an ASGI application: one table of routes says who may take which.
 
-A page is a function from a visit to the values of its template. Its live stream calls the same function every few seconds and sends
-the changed part. Everything but the style sheet, the script and the login needs a person; everything that writes needs an operator
-and a form of ours.
+A page is a function from a visit to the values of its template. Its live stream calls the same function every few seconds and
+sends the changed part. Everything but the style sheet, the script and the login needs a logged-in person; every write needs an
+operator and a form of ours.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ Shows = Callable[[Visit], Awaitable[dict[str, Any]]]
 
 # Seconds between two looks of live pages, all of which look at the same moments and so share their answers.
 LOOK_EVERY = 2.0
-ANSWERS_WITHIN = 10.0  # seconds, with what time it is: a page that says "live" must not wait for pool_timeout
-ALIVE_EVERY = 15.0  # seconds: proxies end a stream that says nothing
+ANSWERS_WITHIN = 10.0  # seconds, including the database's time: a page that says "live" must not wait for pool_timeout
+ALIVE_EVERY = 15.0  # seconds; proxies end a silent stream
 STATIC = files("trueup.web.dashboard") / "static"
 KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 _SLASH = re.compile(b"%2f", re.IGNORECASE)
@@ -132,7 +132,7 @@ class Site:
     # -- asking -------------------------------------------------------------------------------------------------------
 
     async def visit(self, request: Request, person: Person, *, follows: bool = False) -> Visit:
-        """Raises NotFound for an App that is not here, and what the database raises when it is away."""
+        """Raises NotFound for an unknown App, and the database's errors when it is unreachable."""
         source = self.sources.get(str(request.path_params["source"]))
         if source is None:
             raise NotFound(f"the dashboard shows {', '.join(self.sources)}, but no App of that name")
@@ -319,7 +319,7 @@ class Site:
 
 
 class SlashesInNames:
-    """An address in which programs write the slash of a name as %2F is read as those of our pages."""
+    """Reads addresses in which programs write the slash of a name as %2F like those of our pages."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -332,7 +332,7 @@ class SlashesInNames:
 
 
 def pause(at: float) -> float:
-    """Seconds until live pages look again. All of them look at the same moments, so that one look serves them all."""
+    """Seconds until live pages refresh. All of them refresh at the same moments, so that one query serves them all."""
     return LOOK_EVERY - at % LOOK_EVERY
 
 
@@ -370,7 +370,7 @@ def _address(request: Request) -> str:
 
 
 def _back(address: str, base: str) -> str | None:
-    """Only within the dashboard."""
+    """The address if it is within the dashboard; None otherwise."""
     inside = address.startswith(f"{base}/") and not address.startswith("//") and "\\" not in address
     return address if inside and address.isprintable() and len(address) < 2000 else None
 

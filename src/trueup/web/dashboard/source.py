@@ -1,4 +1,4 @@
-"""An App that the dashboard shows: its name on the page, what it is asked, and answers that are shared for a moment.
+"""An App that the dashboard shows: its name, its queries, and answers that are shared for a moment.
 
 Many open tabs must not mean many statements: pages ask through `shared`, which looks once and gives every tab the same answer
 until it is older than a second, or ten times as old as the look took. Pages that follow by themselves keep every answer for fifty
@@ -66,13 +66,13 @@ class Source:
         return self._opened[0]
 
     def followed(self) -> Self:
-        """The same for a page that follows by itself: it takes older answers where a new one would cost much."""
+        """The same source for a live page, which accepts older answers where a new one would cost much."""
         same = copy(self)
         same._follows = True
         return same
 
     def explained(self) -> Explained:
-        """A block in which errors of the database say what to do. It is open already."""
+        """A block, already entered, in which database errors are explained."""
         return self.app.store.explained()
 
     @property
@@ -110,7 +110,7 @@ class Source:
         return cast(T, await asyncio.shield(task))
 
     def _keeps(self, kept: Answer, now: float) -> float:
-        """For how many seconds this answer is good."""
+        """For how many seconds this answer is valid."""
         if not self._follows:
             return TIMES * kept.took
         live = [
@@ -127,7 +127,7 @@ class Source:
         if len(self._kept) >= MAX_KEPT:
             self._kept.clear()
             self._followed.clear()
-        if self._asked.get(key) is asyncio.current_task():  # nothing was done meanwhile, see `forget`
+        if self._asked.get(key) is asyncio.current_task():  # no action happened meanwhile, see `forget`
             self._kept[key] = Answer(answer, ended, ended - begun, beside)
         return answer
 
@@ -135,10 +135,11 @@ class Source:
         if self._asked.get(key) is look:
             del self._asked[key]
         if not look.cancelled():
-            look.exception()  # those who asked have it
+            look.exception()  # the waiting pages have it
 
     def forget(self) -> None:
-        """After something was done: the next page looks anew. A look that is under way may be from before, and is not kept."""
+        """Call this after an action: the next page queries again. The answer of a query that is under way may be older than the
+        action, and is not kept."""
         self._kept.clear()
         self._asked.clear()
 

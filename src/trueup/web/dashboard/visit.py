@@ -1,4 +1,4 @@
-"""One request for a page: who asks, about which App, and how addresses on the page are written."""
+"""One request for a page: the person, the App, and the addresses on the page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trueup.web.dashboard.bulk import Bulk
 from trueup.web.dashboard.formats import Redact, shown
 from trueup.web.dashboard.source import Source
 
-SHOWN, MOST_SHOWN = 100, 1_000  # rows of a list that a page sends again and again; what a person may ask for
+SHOWN, MAX_SHOWN = 100, 1_000  # rows of a list on a live page; the most that a person may ask for
 SLASH = "~"  # in our addresses, for a slash in a name: no name has one, and some proxies decode %2F
 
 
@@ -54,7 +54,7 @@ class Visit:
         return shown(self.redact, kind, value)
 
     def progress(self, kind: str, stored: JobProgress | None) -> JobProgress | None:
-        """A job's progress as people may see it."""
+        """A job's progress for display."""
         if stored is None or stored.note is None:
             return stored
         note = self.shown(kind, {"note": stored.note})
@@ -76,21 +76,21 @@ class Visit:
     @property
     def most(self) -> int:
         """How many rows of each list this page shows."""
-        return self.number("most", 1, MOST_SHOWN) or SHOWN
+        return self.number("most", 1, MAX_SHOWN) or SHOWN
 
     def more_url(self) -> str | None:
-        """This page with as many rows as there can be; None when it has them."""
-        if self.most >= MOST_SHOWN:
+        """The address of this page with the most rows; None when it already shows them."""
+        if self.most >= MAX_SHOWN:
             return None
         return f"{self.base}{self.request.scope['path'].removeprefix(self.base)}?" + urlencode(
             [
                 *((key, value) for key, value in self.request.query_params.multi_items() if key != "most"),
-                ("most", MOST_SHOWN),
+                ("most", MAX_SHOWN),
             ]
         )
 
     def duration(self, name: str) -> str | None:
-        """A parameter such as 24h; None for one that cannot be read, which does not narrow."""
+        """A parameter such as 24h; None, and so no filter, for one that cannot be read."""
         given = self.text(name, 20)
         try:
             parse_duration(given)
@@ -99,7 +99,7 @@ class Visit:
         return given
 
     def part(self, name: str) -> str:
-        """A part of the path. Raises NotFound for one that no name can be."""
+        """A part of the path. Raises NotFound if it cannot be a name."""
         value = str(self.request.path_params[name]).replace(SLASH, "/")
         if "\x00" in value or any("\ud800" <= character <= "\udfff" for character in value):
             raise NotFound("there is nothing of that name")

@@ -1,4 +1,4 @@
-"""Each endpoint: what it is called by, what it takes, what it answers, and the function behind it."""
+"""The table of endpoints: path, parameters, answer, and the function behind each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trueup.web.dashboard.pages import reconcilers as reconciler_pages
 from trueup.web.dashboard.pages.schedules import Backfill
 from trueup.web.dashboard.visit import Visit, clean
 
-COUNT_FOR = 10.0  # seconds that a program waits for a count, which it asks for once
+COUNT_FOR = 10.0  # seconds that a request waits for a count; unlike a page, a program asks once
 
 Answer = Callable[[Visit, Any, Any], Awaitable[BaseModel]]
 

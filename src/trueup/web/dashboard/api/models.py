@@ -1,4 +1,4 @@
-"""What the API takes and answers. Where the Python API has a dataclass for it, the JSON is that dataclass."""
+"""The parameters and answers of the API. Where the Python API has a dataclass, the JSON is that dataclass."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class BackfillPreview(Model):
 
 
 class Run(Model):
-    """Something that takes a while, started from a page or by this API. It ends with the dashboard's process."""
+    """A background action, started from a page or by this API. It ends with the dashboard's process."""
 
     id: int
     action: str

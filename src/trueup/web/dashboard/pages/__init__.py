@@ -1,1 +1,1 @@
-"""What each page shows: functions from a visit to the values of its template."""
+"""The pages: functions from a visit to the values of a template."""

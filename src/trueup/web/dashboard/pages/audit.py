@@ -1,4 +1,4 @@
-"""Audit: what people did, with filters that are all in the address."""
+"""Audit: people's actions, with all filters in the address."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def audit(visit: Visit) -> dict[str, Any]:
 
 
 def _link(visit: Visit, record: ActionRecord) -> str | None:
-    """The page of what it was done to, where there is one."""
+    """The page of the changed object, if there is one."""
     match record.what:
         case "job" if record.count == 1 and record.keys:
             return visit.url("jobs", record.keys[0])

@@ -1,4 +1,4 @@
-"""The fleet: worker processes, what each declares, and who holds which lease."""
+"""The fleet: worker processes, what each declares, and the holders of leases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def fleet(visit: Visit) -> dict[str, Any]:
         if worker["alive"]:
             release = worker["release"] or ""
             releases[release] = releases.get(release, 0) + 1
-    # Those that are gone or were blocked come first.
+    # Workers that are gone or were blocked come first.
     urgent = sorted(workers, key=lambda worker: (worker["alive"], worker["blocked"] is None))
     return {
         "workers": [{**each, "state": _state(each), "blocked": blocked(each)} for each in urgent[: visit.most]],
@@ -31,7 +31,7 @@ async def fleet(visit: Visit) -> dict[str, Any]:
 
 
 def _declared(workers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What processes declare, once for all that declare the same."""
+    """The declarations of processes, grouped if they are the same."""
     alike: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for each in workers:
         names = tuple(tuple(each[what] or ()) for what in ("kinds", "schedules", "reconcilers"))

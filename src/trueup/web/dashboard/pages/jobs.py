@@ -1,4 +1,4 @@
-"""Jobs: a search whose filters are all in the address, and one job."""
+"""Jobs: a search with all filters in the address, and one job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATE_NAMES = frozenset(map(str, JobState))
 
 
 def wanted(visit: Visit) -> dict[str, Any]:
-    """The filters of the address, as `app.jobs.list` takes them. What cannot be read does not narrow."""
+    """The filters of the address, as `app.jobs.list` takes them. A filter that cannot be read is ignored."""
     states = [state for state in visit.texts("state") if state in STATE_NAMES]
     given: dict[str, Any] = {
         "state": states or None,
@@ -36,7 +36,7 @@ def wanted(visit: Visit) -> dict[str, Any]:
 
 
 def filters(visit: Visit) -> dict[str, Any]:
-    """The same as parameters, for links that keep them."""
+    """The same filters as parameters of links."""
     one = {name: visit.text(name) for name in ("kind", "queue", "error", "attempts", "older", "schedule")}
     return {"state": list(visit.texts("state")), "arg": list(visit.texts("arg")), **one}
 
@@ -85,14 +85,13 @@ async def _listed(visit: Visit, asked: dict[str, Any], before: int | None) -> tu
 
 
 def possible(asked: dict[str, Any]) -> list[str]:
-    """The actions that jobs in these states can take. All states at once is too easily a slip: nothing then."""
+    """The actions for jobs in these states; none for all states at once, which is too easily a mistake."""
     return [action for action, states in STATES.items() if asked["state"] and set(asked["state"]) <= set(states)]
 
 
 def narrowed(asked: dict[str, Any], action: str) -> dict[str, Any]:
-    """What an action is done to: what matches, in the states that it is for, and for a retry only what has failed before.
-
-    Raises NotFound for an action that is none.
+    """The jobs that an action applies to: those that match and are in one of its states, and for a retry have failed before.
+    Raises NotFound for an unknown action.
     """
     if action not in STATES:
         raise NotFound(f"there is no action {action!r} on jobs")

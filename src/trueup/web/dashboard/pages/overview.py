@@ -70,7 +70,7 @@ async def flow(visit: Visit, window: str) -> tuple[list[JobSpan], int]:
 
 
 def backlog(live: int, spans: list[JobSpan]) -> list[float]:
-    """How many jobs were live at the end of each span: from how many are now, back over what came and went."""
+    """How many jobs were live at the end of each span, computed backwards from those that are live now."""
     levels: list[float] = []
     for span in reversed(spans):
         levels.append(float(max(0, live)))

@@ -1,4 +1,4 @@
-"""Queues and kinds: what waits in each, and pausing them."""
+"""Queues and kinds: the waiting jobs of each, and pauses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def queues(visit: Visit) -> dict[str, Any]:
 
 
 def most_urgent(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """Those where most has to be looked at, if there are too many; in their order."""
+    """The most urgent ones, if there are too many; in their original order."""
 
     def urgency(row: dict[str, Any]) -> tuple[Any, ...]:
         return bool(row.get("pause")), row["oldest_due_s"] or 0.0, row["due"], row["running"]

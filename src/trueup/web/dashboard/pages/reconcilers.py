@@ -1,4 +1,4 @@
-"""Reconcilers and scans: how many rows wait, how fast they go, what came of them, what was set aside, and one row's story."""
+"""Reconcilers and scans: waiting rows, rates, outcomes, the quarantine, and the timeline of one row."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from trueup.web.dashboard.dry_runs import MAX_ROWS, ROWS, Looked
 from trueup.web.dashboard.visit import Visit
 
 WITHIN, STEP = timedelta(hours=6), timedelta(minutes=5)
-LATELY = 2  # whole spans that the rate is taken from, and the one that has begun
-COUNT_EVERY = 10.0  # seconds: counting looks at the user's own table
-COUNT_FOR = 1.0  # seconds that a page waits for it: the table may be large, or locked by a migration
+LATELY = 2  # whole spans, beside the current one, from which the rate is computed
+COUNT_EVERY = 10.0  # seconds between counts, which read the user's own table
+COUNT_FOR = 1.0  # seconds that a page waits for a count: the table may be large, or locked by a migration
 QUARANTINED = 50
 
 
@@ -34,7 +34,7 @@ async def reconcilers(visit: Visit) -> dict[str, Any]:
 
 
 async def measured(visit: Visit, most: int | None = None, count_for: float = COUNT_FOR) -> list[dict[str, Any]]:
-    """All, or those where most has to be looked at."""
+    """All of them, or the most urgent ones."""
     source = visit.source
     listed = await source.shared("reconcilers", visit.app.reconcilers.list, 2.0)
     if most is not None and len(listed) > most:
@@ -121,7 +121,7 @@ async def row(visit: Visit) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How many rows wait for one, or why that is not known."""
+    """How many rows wait for a reconciler, or why that is unknown."""
 
     rows: int | None
     why_not: str = ""
@@ -156,7 +156,7 @@ def _rate(spans: list[SweptSpan], now: datetime) -> float:
 
 
 async def _waiting(visit: Visit, record: dict[str, Any], count_for: float) -> Waiting:
-    """A count that takes longer goes on beside the page, which shows it at a later look."""
+    """A count that takes longer continues in the background, and a later refresh of the page shows it."""
     if record["what"] == "scan":
         return Waiting(None, "a scan finds its items itself")
     if not record["declared_here"]:

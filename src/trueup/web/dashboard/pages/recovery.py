@@ -9,7 +9,7 @@ from trueup.web.dashboard import charts
 from trueup.web.dashboard.visit import Visit
 
 WINDOWS = ("6h", "24h", "7d")
-FRESH = 15.0  # seconds: it is judged from the ledger, tick by tick
+FRESH = 15.0  # seconds; the report reads the ledger tick by tick
 
 
 async def recovery(visit: Visit) -> dict[str, Any]:
@@ -29,7 +29,7 @@ async def recovery(visit: Visit) -> dict[str, Any]:
 
 
 def _open(each: ScheduleRecovery) -> bool:
-    """What is still to be looked at comes first; otherwise the order stays."""
+    """Schedules and reconcilers that need attention come first; otherwise the order stays."""
     return not each.undecided + each.unaccounted
 
 

@@ -21,10 +21,10 @@ from trueup.web.dashboard.formats import duration
 from trueup.web.dashboard.visit import Visit, moment
 
 AHEAD = timedelta(hours=24)
-STEP = timedelta(minutes=1)  # for which ticks that were found are kept; a schedule has at most 60 in it
+STEP = timedelta(minutes=1)  # for which computed ticks are cached; a schedule has at most 60 in it
 QUARTER = timedelta(minutes=15)
-MAX_DRAWN = 100  # ticks on a line: more would be a block
-MAX_LINES = 50  # schedules with a line: each costs some milliseconds
+MAX_DRAWN = 100  # ticks on a line; more would merge into a block
+MAX_LINES = 50  # schedules with a line; each costs some milliseconds
 SHOWN = 60  # past ticks
 RATE = "100/s"  # of a backfill, unless the form says otherwise
 LATE = timedelta(seconds=60)  # where a schedule's policy cannot be read
@@ -38,7 +38,7 @@ async def schedules(visit: Visit) -> dict[str, Any]:
         key=lambda each: (not each["refused"], each["last_run"] != "dead", order.get(each["state"], 2), each["name"]),
     )
     until = visit.now + AHEAD
-    # Ticks are found by arithmetic, which must not hold up other pages.
+    # Computing ticks takes time, which must not block other pages.
     lines = await asyncio.to_thread(lambda: [_ahead(each, visit.now, until) for each in found[:MAX_LINES]])
     shown = found[: visit.most]
     return {
@@ -81,7 +81,7 @@ async def schedule(visit: Visit) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """A range as the form has it, read."""
+    """The range and rate of a backfill, read from the form."""
 
     start: datetime
     end: datetime
@@ -132,7 +132,7 @@ async def _backfill(visit: Visit, name: str, ticks: list[dict[str, Any]]) -> dic
 
 
 def _local(at: datetime) -> str:
-    """As a field of type datetime-local has it."""
+    """The value of a field of type datetime-local."""
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
 
 
@@ -148,7 +148,7 @@ def _tick(tick: dict[str, Any], grace: timedelta) -> dict[str, Any]:
 
 
 def _policy(policy: Any) -> dict[str, Any]:
-    """With the defaults, which are not stored."""
+    """The policy with its defaults, which are not stored."""
     try:
         read = SchedulePolicy.from_json(policy)
     except ConfigError:
@@ -180,7 +180,7 @@ def _ahead(schedule: dict[str, Any], now: datetime, until: datetime) -> Any:
 
 
 def _quarters(schedule: dict[str, Any], now: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
-    """The quarters of an hour with a tick, joined: so many ticks would run into one another anyway."""
+    """The quarters of an hour with a tick, joined: so many ticks would merge anyway."""
     spec = specs.from_json(schedule["spec"])
     joined: list[tuple[datetime, datetime]] = []
     begin = now
