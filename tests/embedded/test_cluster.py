@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
@@ -219,23 +218,6 @@ def test_a_server_that_does_not_start_is_explained_by_its_log(cluster: Cluster) 
     with pytest.raises(DatabaseUnavailable, match=r'(?s)ended with status.*shared_buffers": "plenty"'):
         broken.start()
     assert not broken.running
-
-
-def test_tcp_asks_for_the_password_and_keeps_its_address_over_a_restart(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(tcp=True)
-    cluster.start()
-    url = cluster.url()
-    assert ask(cluster, "select inet_server_addr() = '127.0.0.1'")
-    assert ask(cluster, "select inet_server_port()") == cluster.port
-
-    parts = urlsplit(url)
-    without_password = urlunsplit(parts._replace(netloc=f"postgres@127.0.0.1:{cluster.port}"))
-    with pytest.raises(psycopg.OperationalError, match="password"):
-        psycopg.connect(without_password, passfile=os.devnull)
-
-    cluster.restart("immediate")
-    assert cluster.url() == url
-    assert ask(cluster, "select 1") == 1
 
 
 def test_nobody_else_can_reach_the_socket(cluster: Cluster) -> None:

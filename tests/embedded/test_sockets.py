@@ -50,9 +50,3 @@ def test_a_socket_that_fits_nowhere_is_a_configuration_error(monkeypatch: pytest
     monkeypatch.setattr(sockets, "COMMON", ("/nowhere",))
     with pytest.raises(ConfigError, match="TMPDIR"):
         sockets.socket_directory(Path("/tmp") / ("d" * 120))
-
-
-def test_a_free_port_can_be_listened_on_and_is_not_one_given_to_outgoing_connections() -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", sockets.free_port()))
-        assert bound.getsockname()[1] in sockets.TCP_PORTS

@@ -46,10 +46,9 @@ StopMode = Literal["fast", "immediate", "smart"]
 class Cluster:
     """A PostgreSQL server on a directory of its own: the data, the log, and (where its path is short enough) the socket.
 
-    `settings` are given to the server at each start and win over its configuration files. With `tcp` it also listens on
-    a port of 127.0.0.1, with a generated password, and `url` leads there; the port stays the same for the directory's
-    life. With `confined`, and as root, it can open no files but its own and the system's, as far as the kernel allows; a
-    tablespace must then be inside the directory. All methods are synchronous, may be called by several processes, and work as root and as an ordinary user.
+    `settings` are given to the server at each start and win over its configuration files. With `confined`, and as root, it can
+    open no files but its own and the system's, as far as the kernel allows; a tablespace must then be inside the directory. All
+    methods are synchronous, may be called by several processes, and work as root and as an ordinary user.
     """
 
     def __init__(
@@ -58,7 +57,6 @@ class Cluster:
         *,
         major: int | None = None,
         settings: Mapping[str, str] | None = None,
-        tcp: bool = False,
         confined: bool = False,
     ) -> None:
         self.directory = Path(directory).resolve()
@@ -68,9 +66,7 @@ class Cluster:
         self._server_lock = self.directory / "server.lock"
         self._major = major
         self._settings = dict(settings or {})
-        self._tcp = tcp
         self._confined = confined
-        self._port_file = self.directory / "port"
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
@@ -89,22 +85,14 @@ class Cluster:
         return server.pid if server else None
 
     @property
-    def port(self) -> int:
-        """The port the server listens on, or will listen on; with `tcp` it is known once the cluster is created."""
-        return int(self._port_file.read_text()) if self._tcp else sockets.UNIX_PORT
-
-    @property
     def programs(self) -> Path:
         """The directory of the PostgreSQL programs that fit this data. Raises EmbeddedUnavailable."""
         return binaries.locate(datadir.version(self.data) or self._major)
 
     def url(self, database: str = "postgres") -> str:
-        """A URL for libpq and every driver that reads its format; with `tcp` it carries the password."""
-        name = quote(database, safe="")
-        if self._tcp:
-            password = (self.data / datadir.PASSWORD_FILE).read_text()
-            return f"postgresql://{datadir.SUPERUSER}:{password}@127.0.0.1:{self.port}/{name}"
-        return f"postgresql://{datadir.SUPERUSER}@/{name}?host={quote(str(self._socket_directory()))}&port={self.port}"
+        """A URL for libpq and every driver that reads its format."""
+        name, host = quote(database, safe=""), quote(str(self._socket_directory()))
+        return f"postgresql://{datadir.SUPERUSER}@/{name}?host={host}&port={sockets.UNIX_PORT}"
 
     def answers(self) -> bool:
         """Whether the server accepts connections right now."""
@@ -141,8 +129,6 @@ class Cluster:
         make_private(self.directory)
         with self._alone():
             datadir.create(self.data, major=self._major, sync=self._settings.get("fsync") != "off")
-            if self._tcp and not self._port_file.exists():
-                self._port_file.write_text(str(sockets.free_port()))
 
     def start(self) -> None:
         """Start the server, and create it first if needed; it accepts connections afterwards. Does nothing if it already does.
@@ -279,8 +265,8 @@ class Cluster:
         self._clear_remains(socket_directory)
         defaults = {"cluster_name": postmaster.cluster_name(self.data)}
         addresses = {
-            "port": str(self.port),
-            "listen_addresses": "127.0.0.1" if self._tcp else "",
+            "port": str(sockets.UNIX_PORT),
+            "listen_addresses": "",
             "unix_socket_directories": str(socket_directory),
         }
         settings = [f"--{name}={value}" for name, value in (defaults | self._settings | addresses).items()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +13,6 @@ from trueup.embedded import binaries, nonroot
 from trueup.errors import ConfigError, EmbeddedUnavailable
 
 SUPERUSER = "postgres"
-PASSWORD_FILE = "trueup.password"  # noqa: S105  a file name
 UNFINISHED = "creating-"
 
 # What a development server wants. They go into postgresql.conf, where people and ALTER SYSTEM may change them.
@@ -77,21 +75,12 @@ def _initialise(data: Path, major: int, *, sync: bool) -> None:
     unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=data.parent))
     try:
         nonroot.way().own(unfinished)
-        password = _write_password(unfinished / PASSWORD_FILE)
         made = unfinished / "data"
-        _run_initdb(major, made, f"--pwfile={password}", *([] if sync else ["--no-sync"]))
-        password.rename(made / PASSWORD_FILE)
+        _run_initdb(major, made, *([] if sync else ["--no-sync"]))
         made.rename(data)
         _sync_directory(data.parent)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _write_password(path: Path) -> Path:
-    path.touch(mode=0o600)
-    path.write_text(secrets.token_urlsafe(24))
-    nonroot.way().own(path)
-    return path
 
 
 def _run_initdb(major: int, target: Path, *arguments: str) -> None:
@@ -125,7 +114,7 @@ def _options(major: int) -> list[str]:
     return [
         f"--username={SUPERUSER}",
         "--auth-local=trust",
-        "--auth-host=scram-sha-256",
+        "--auth-host=reject",
         "--no-instructions",
         *locale,
         *(f"--set={name}={value}" for name, value in DEFAULTS.items()),
