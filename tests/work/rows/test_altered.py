@@ -34,6 +34,9 @@ CHANGES = {
     "key retyped": "alter table things alter column id type text using id::text",
     "state retyped": "create type mood as enum ('new', 'busy', 'done');"
     " alter table things alter column state type mood using state::mood",
+    "type renamed": "alter type mood rename to feeling",
+    "type moved": "create schema kinds; alter type feeling set schema kinds",
+    "schema of the type renamed": "alter schema kinds rename to sorts",
     "time retyped": "alter table things alter column changed_at type timestamp using changed_at at time zone 'utc'",
     "version retyped": "alter table things alter column version type bigint",
     "table created again": "create table other (note varchar(50), n smallint not null default 0, until timestamptz, owner text,"
