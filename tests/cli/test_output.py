@@ -7,16 +7,16 @@ import orjson
 import pytest
 from rich.console import Console
 
-from trueup.cli.output import Column, Table, drawn, plain, write_json
+from trueup.cli.output import Heading, TextTable, drawn, plain, write_json
 
-JOBS = Table(
+JOBS = TextTable(
     "Jobs",
-    [Column("id", right=True), Column("kind"), Column("error", wide=True)],
+    [Heading("id", right=True), Heading("kind"), Heading("error", wide=True)],
     [(7, "send", "ValueError: " + "long " * 40), (4711, "send_all", None)],
 )
 
 
-def on_terminal(table: Table, width: int) -> list[str]:
+def on_terminal(table: TextTable, width: int) -> list[str]:
     stream = StringIO()
     Console(file=stream, width=width, force_terminal=True, color_system=None).print(drawn(table, titled=False))
     return [line.rstrip() for line in stream.getvalue().splitlines()]
@@ -40,13 +40,13 @@ def test_on_a_narrow_terminal_only_the_wide_column_is_cut() -> None:
 
 
 def test_a_cell_cannot_draw_markup_or_break_its_row() -> None:
-    hostile = Table("Jobs", [Column("error", wide=True)], [("[red]x[/red]\nsecond\x1b[2J",)])
+    hostile = TextTable("Jobs", [Heading("error", wide=True)], [("[red]x[/red]\nsecond\x1b[2J",)])
     for lines in (on_terminal(hostile, 80), plain(hostile, titled=False).splitlines()):
         assert lines[-1] == r"[red]x[/red]\nsecond\x1b[2J"
 
 
 def test_an_empty_table_says_what_is_missing() -> None:
-    assert plain(Table("Jobs", [Column("id")], empty="no jobs"), titled=True) == "# Jobs\nno jobs"
+    assert plain(TextTable("Jobs", [Heading("id")], empty="no jobs"), titled=True) == "# Jobs\nno jobs"
 
 
 def test_json_holds_what_the_database_gives(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from trueup.cli import output
 from trueup.cli.ages import ago
 from trueup.cli.options import duration_option, option, with_session
-from trueup.cli.output import Table, headings
+from trueup.cli.output import TextTable, headings
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def actions(
     if session.json:
         output.write_json([asdict(each) for each in page])
         return
-    output.show(Table("Actions", COLUMNS, [_row(each) for each in page], empty="no recorded action matches"))
+    output.show(TextTable("Actions", COLUMNS, [_row(each) for each in page], empty="no recorded action matches"))
     if page.next is not None:
         output.note(f"there are more; --after {page.next} shows older ones")
 

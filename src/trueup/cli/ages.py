@@ -38,3 +38,8 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
 def written(moment: datetime) -> str:
     """The moment itself, in UTC to the millisecond, with how long ago it was."""
     return f"{moment.astimezone(UTC).isoformat(sep=' ', timespec='milliseconds')[:-6]}Z  ({ago(moment)})"
+
+
+def to_second(moment: datetime) -> str:
+    """The moment itself, in UTC to the second."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"

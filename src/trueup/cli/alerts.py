@@ -7,7 +7,7 @@ from dataclasses import asdict
 from trueup.cli import output
 from trueup.cli.ages import ago, span
 from trueup.cli.options import with_session
-from trueup.cli.output import Table, headings
+from trueup.cli.output import TextTable, headings
 from trueup.cli.session import Session
 from trueup.config.kinds import AGES
 
@@ -24,7 +24,7 @@ def alerts(session: Session) -> None:
     if session.json:
         output.write_json([asdict(rule) for rule in rules])
         return
-    table = Table("Alerts", COLUMNS)
+    table = TextTable("Alerts", COLUMNS)
     for rule in rules:
         shown = span if rule.check in AGES else lambda number: f"{number:,.0f}"
         allowed = "off" if rule.allowed is None else shown(rule.allowed)

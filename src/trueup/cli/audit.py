@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trueup.cli import output
+from trueup.cli.ages import to_second
 from trueup.cli.errors import WRONG
 from trueup.cli.options import duration_option, with_session
-from trueup.cli.output import Table, headings
+from trueup.cli.output import TextTable, headings
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _show(found: Audit) -> None:
     counts = ("expected", "fired", "skipped")
     faults = ("gaps", "overdue", "unexpected", "astray")
     columns = headings("schedule*", *(f"{name}>" for name in (*counts, *faults)))
-    table = Table("Schedules", columns, empty="no schedules in this period")
+    table = TextTable("Schedules", columns, empty="no schedules in this period")
     for each in found.schedules:
         numbers = [getattr(each, name) for name in counts]
         numbers += [_ticks(each.gaps), _ticks(each.overdue), len(each.unexpected), len(each.astray)]
@@ -70,15 +70,15 @@ def _show(found: Audit) -> None:
     verdict = "every tick is accounted for" if found.clean else "something is wrong"
     if not found.clean and all(findings.missing is None for findings in found.schedules):
         verdict = "not every tick is accounted for"
-    output.note(f"{verdict}, from {_moment(found.since)} to {_moment(found.until)}")
+    output.note(f"{verdict}, from {to_second(found.since)} to {to_second(found.until)}")
 
 
 def _lines(findings: Findings) -> Iterator[str]:
     yield from _few(f"gap: {_span(span)}" for span in findings.gaps)
     yield from _few(f"overdue: {_span(span)}; does a worker run?" for span in findings.overdue)
-    yield from _few(f"unexpected: {_moment(due_at)}" for due_at in findings.unexpected)
+    yield from _few(f"unexpected: {to_second(due_at)}" for due_at in findings.unexpected)
     yield from _few(
-        f"astray: job {each.job_id} for {_moment(each.due_at)}, "
+        f"astray: job {each.job_id} for {to_second(each.due_at)}, "
         + (f"whose run is job {each.recorded}" if each.recorded is not None else "which is not in the ledger")
         for each in findings.astray
     )
@@ -102,9 +102,5 @@ def _ticks(spans: Sequence[TickSpan]) -> int:
 
 def _span(span: TickSpan) -> str:
     if span.count == 1:
-        return _moment(span.first)
-    return f"{_moment(span.first)} to {_moment(span.last)}, {span.count:,} ticks"
-
-
-def _moment(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+        return to_second(span.first)
+    return f"{to_second(span.first)} to {to_second(span.last)}, {span.count:,} ticks"

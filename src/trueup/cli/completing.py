@@ -1,7 +1,7 @@
 """Names for shell completion: those that the App declares.
 
-The shell asks at every Tab. So the App's module is imported and nothing else is done: no connection, no embedded PostgreSQL, no
-file written. An import that fails gives no names, and what the module prints is discarded.
+The shell runs this at every Tab, so it only imports the App's module: no connection, no embedded PostgreSQL, no file written. An
+import that fails gives no names, and what the module prints is discarded.
 """
 
 from __future__ import annotations

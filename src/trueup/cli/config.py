@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trueup.cli import output
 from trueup.cli.options import with_session
-from trueup.cli.output import Table, headings
+from trueup.cli.output import TextTable, headings
 from trueup.cli.session import Session
 
 
@@ -17,6 +17,6 @@ def config(session: Session) -> None:
     if session.json:
         output.write_json([each._asdict() for each in described])
         return
-    table = Table("Settings", headings("setting", "value*", "source*"))
+    table = TextTable("Settings", headings("setting", "value*", "source*"))
     table.rows.extend((each.name, each.value or "–", each.source) for each in described)
     output.show(table)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,10 +13,6 @@ from trueup.cli.session import Session
 from trueup.cli.showing import find, show_job
 from trueup.errors import NotFound
 from trueup.program import typed
-
-if TYPE_CHECKING:
-    from trueup.app import App
-    from trueup.operate.jobs import Progress
 
 group = typer.Typer(help="Inspect, revive or discard dead jobs.", no_args_is_help=True)
 
@@ -56,10 +51,11 @@ def revive(
     """Put dead jobs back into their queues, with all their attempts."""
     wanted = many.chosen(ids, everything, kind)
     if wanted:
-        revived = session.run(lambda app: _or_none(app.jobs.revive(wanted)))
+        revived = session.run(lambda app: many.or_nothing(app.jobs.revive(wanted), set))
         many.report(session, {"revived": revived}, wanted, {**NOT_DEAD, "dead": "a live job has its unique key"})
         return
-    _all(session, "revive", "revived", kind, yes, lambda app, note: app.jobs.revive_all(kind, note))
+    words, states = ("revive", "revived"), ["dead"]
+    many.act_on_all(session, words, states, kind, yes, lambda app, note: app.jobs.revive_all(kind, note))
 
 
 @group.command("discard")
@@ -75,33 +71,8 @@ def discard(
     """Remove dead jobs from the list; they count as cancelled."""
     wanted = many.chosen(ids, everything, kind)
     if wanted:
-        discarded = session.run(lambda app: _or_none(app.jobs.discard(wanted, reason)))
+        discarded = session.run(lambda app: many.or_nothing(app.jobs.discard(wanted, reason), set))
         many.report(session, {"discarded": discarded}, wanted, NOT_DEAD)
         return
-    _all(session, "discard", "discarded", kind, yes, lambda app, note: app.jobs.discard_all(kind, reason, note))
-
-
-def _all(
-    session: Session,
-    verb: str,
-    did: str,
-    kind: str | None,
-    yes: bool,
-    move: Callable[[App, Progress], Awaitable[int]],
-) -> None:
-    async def run(app: App) -> int:
-        total = await app.jobs.count(state="dead", kind=kind)
-        if not total.any:
-            return 0
-        many.confirm(f"{verb.capitalize()} {total} dead {many.noun(total.number)}{many.of_kind(kind)}?", yes)
-        with many.progress(verb, total.number) as note:
-            return await move(app, note)
-
-    many.report_all(session, {did: session.run(run)})
-
-
-async def _or_none(move: Awaitable[set[int]]) -> set[int]:
-    try:
-        return await move
-    except NotFound:
-        return set()
+    words, states = ("discard", "discarded"), ["dead"]
+    many.act_on_all(session, words, states, kind, yes, lambda app, note: app.jobs.discard_all(kind, reason, note))

@@ -29,7 +29,7 @@ class WrongUsage(TrueupError):
 
 
 def report(error: Exception) -> int:
-    """Print the error if it is one people should see as a line, and return the exit code. Raises it again if it is a bug."""
+    """Print an expected error as one line, and return the exit code. Raises the error again if it is a bug."""
     if isinstance(error, ParserError):
         return _report_usage(error)
     if isinstance(error, TrueupError):
@@ -60,7 +60,7 @@ def _writes_json() -> bool:
 
 
 def _report_usage(error: Any) -> int:
-    if type(error).__name__ == "NoArgsIsHelpError":  # its text is the whole help
+    if type(error).__name__ == "NoArgsIsHelpError":  # its text is the complete help
         error.show()
         return USAGE
     context = getattr(error, "ctx", None)

@@ -14,12 +14,12 @@ from trueup.cli.listing import Limit, list_jobs
 from trueup.cli.options import JobId, JobIds, KindOption, YesOption, duration_option, option, switch, with_session
 from trueup.cli.session import Session
 from trueup.cli.showing import find, show_job
-from trueup.errors import ConfigError, NotFound
+from trueup.errors import ConfigError
 from trueup.jobs.states import JobState
 
 if TYPE_CHECKING:
     from trueup.app import App
-    from trueup.operate.jobs import Cancelled, Matching, Retried
+    from trueup.operate.jobs import Matching
 
 DONE = "done; only dead and waiting jobs can be retried, so enqueue a new one"
 CANCELLED = "cancelled; only dead and waiting jobs can be retried, so enqueue a new one"
@@ -116,19 +116,12 @@ def retry(
     if not wanted:
         _retry_all(session, kind, yes)
         return
-    did = session.run(lambda app: _retry(app, wanted))
+    from trueup.operate.jobs import Retried
+
+    did = session.run(lambda app: many.or_nothing(app.jobs.retry(wanted), lambda: Retried(set(), set())))
     moved = {"revived": did.revived, "hurried": did.hurried}
     why_not = {"queued": "due already; it waits for a free worker", "done": DONE, "cancelled": CANCELLED}
     many.report(session, moved, wanted, why_not)
-
-
-async def _retry(app: App, ids: list[int]) -> Retried:
-    from trueup.operate.jobs import Retried
-
-    try:
-        return await app.jobs.retry(ids)
-    except NotFound:
-        return Retried(set(), set())
 
 
 def _retry_all(session: Session, kind: str | None, yes: bool) -> None:
@@ -174,32 +167,20 @@ def cancel(
         "older_than": older_than,
     }
     if not wanted:
-        _cancel_all(session, kind, matching, reason, yes)
+        words, states = ("cancel", "cancelled"), ["queued", "running"]
+        many.act_on_all(
+            session,
+            words,
+            states,
+            kind,
+            yes,
+            lambda app, note: app.jobs.cancel_all(kind, reason, note, **matching),
+            **matching,
+        )
         return
     if any(matching.values()):
         raise WrongUsage("options that narrow go with --all, not with ids")
-    did = session.run(lambda app: _cancel(app, wanted, reason))
-    many.report(session, {"cancelled": did.cancelled, "asked_to_stop": did.asked}, wanted)
-
-
-def _cancel_all(session: Session, kind: str | None, matching: Matching, reason: str, yes: bool) -> None:
-    async def run(app: App) -> int:
-        total = await app.jobs.count(state=["queued", "running"], kind=kind, **matching)
-        if not total.any:
-            return 0
-        which = " that match" if any(matching.values()) else ""
-        jobs = f"{total} queued and running {many.noun(total.number)}{many.of_kind(kind)}{which}"
-        many.confirm(f"Cancel {jobs}?", yes)
-        with many.progress("cancel", total.number) as note:
-            return await app.jobs.cancel_all(kind, reason, note, **matching)
-
-    many.report_all(session, {"cancelled": session.run(run)})
-
-
-async def _cancel(app: App, ids: list[int], reason: str) -> Cancelled:
     from trueup.operate.jobs import Cancelled
 
-    try:
-        return await app.jobs.cancel(ids, reason)
-    except NotFound:
-        return Cancelled(set(), set())
+    did = session.run(lambda app: many.or_nothing(app.jobs.cancel(wanted, reason), lambda: Cancelled(set(), set())))
+    many.report(session, {"cancelled": did.cancelled, "asked_to_stop": did.asked}, wanted)

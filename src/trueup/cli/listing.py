@@ -10,7 +10,7 @@ from trueup.cli import output
 from trueup.cli.ages import ago
 from trueup.cli.names import note_unknown, unknown
 from trueup.cli.options import option
-from trueup.cli.output import Table, headings
+from trueup.cli.output import TextTable, headings
 from trueup.cli.session import Session
 from trueup.jobs.records import JobError
 
@@ -43,7 +43,7 @@ def list_jobs(
     if session.json:
         output.write_json([asdict(job) for job in page])
         return
-    table = Table("Jobs", COLUMNS, [_row(job) for job in page], empty="no jobs")
+    table = TextTable("Jobs", COLUMNS, [_row(job) for job in page], empty="no jobs")
     output.show(table)
     if page.next is not None:
         output.note(

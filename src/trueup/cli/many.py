@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import typer
 
 from trueup.cli import output
 from trueup.cli.errors import WRONG, WrongUsage
 from trueup.cli.session import Session
+from trueup.errors import NotFound
 
 if TYPE_CHECKING:
     from trueup.app import App
+    from trueup.operate.jobs import Matching
+
+T = TypeVar("T")
 
 MAX_EXPLAINED = 50  # jobs that are looked up to say why they were left unchanged
 GONE = "no such job; its history may have passed its retention"
@@ -28,6 +32,14 @@ def chosen(ids: list[int] | None, everything: bool, kind: str | None) -> list[in
     if kind is not None and ids:
         raise WrongUsage("--kind goes with --all, not with ids")
     return list(dict.fromkeys(ids or ()))
+
+
+async def or_nothing(move: Awaitable[T], nothing: Callable[[], T]) -> T:
+    """What was moved; nothing if no job was in a state for it, which `report` explains job by job."""
+    try:
+        return await move
+    except NotFound:
+        return nothing()
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -92,13 +104,35 @@ def _explain(session: Session, left: Sequence[int], why_not: Mapping[str, str]) 
         output.note(f"unchanged: {len(left) - MAX_EXPLAINED:,} more")
 
 
+def act_on_all(
+    session: Session,
+    words: tuple[str, str],
+    states: Sequence[str],
+    kind: str | None,
+    yes: bool,
+    move: Callable[[App, Callable[[int], None]], Awaitable[int]],
+    **matching: Unpack[Matching],
+) -> None:
+    """Count the jobs in these states that match, ask for confirmation, move them, and say how many. `words`: verb and participle."""
+    verb, did = words
+
+    async def run(app: App) -> int:
+        total = await app.jobs.count(state=states, kind=kind, **matching)
+        if not total.any:
+            return 0
+        which = " that match" if any(matching.values()) else ""
+        jobs = f"{total} {' and '.join(states)} {noun(total.number)}{of_kind(kind)}{which}"
+        confirm(f"{verb.capitalize()} {jobs}?", yes)
+        with progress(verb, total.number) as note:
+            return await move(app, note)
+
+    report_all(session, {did: session.run(run)})
+
+
 def report_all(session: Session, counts: dict[str, int]) -> None:
     """Say how many jobs a command over all of them changed."""
-    if session.json:
-        output.write_json(counts)
-    else:
-        said = [f"{verb} {count:,} {noun(count)}" for verb, count in counts.items() if count]
-        output.say(", ".join(said) or "nothing to do")
+    said = [f"{verb} {count:,} {noun(count)}" for verb, count in counts.items() if count]
+    session.answer(counts, ", ".join(said) or "nothing to do")
 
 
 def noun(count: int) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def move(
     session: Session, noun: str, name: str, what: str, why_not: str, act: Callable[[App], Awaitable[bool]]
 ) -> None:
-    """Do it and say so; exit with 1 when nothing was changed."""
+    """Act and report the result; exit with 1 when nothing was changed."""
     done = session.run(act)
     say(session, noun, name, what, done=done)
     if not done:

@@ -1,4 +1,4 @@
-"""Names that were given on the command line and that nothing here has: probably misspelt."""
+"""Finds names on the command line that are unknown, and so probably misspelt."""
 
 from __future__ import annotations
 

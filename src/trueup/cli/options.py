@@ -56,7 +56,7 @@ YesOption = Annotated[bool, switch("--yes -y", "Do not ask for confirmation.")]
 
 
 def duration_option(name: str, *, help: str) -> Any:
-    """An option that takes a duration. A text that is none is refused by the parser, so the error names the option."""
+    """An option that takes a duration. The parser refuses an invalid one, so the error names the option."""
     return typer.Option(name, metavar="DURATION", help=help, callback=_check_duration)
 
 

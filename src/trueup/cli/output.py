@@ -1,4 +1,4 @@
-"""What commands write to standard output: JSON for programs, tables for people.
+"""Writes the output of commands: JSON for programs, tables for people.
 
 A table on a terminal is drawn by rich and fitted to its width; in a pipe it is plain columns of text, one row to a line and
 nothing cut off, so that `grep` and `awk` work.
@@ -25,21 +25,21 @@ LABEL_WIDTH = 10
 
 
 @dataclass(frozen=True)
-class Column:
+class Heading:
     title: str
     right: bool = False
     wide: bool = False  # cut where the terminal is too narrow; the other columns are not
 
 
-def headings(*titles: str) -> tuple[Column, ...]:
+def headings(*titles: str) -> tuple[Heading, ...]:
     """Columns by their titles: `"id>"` is aligned to the right, `"kind*"` is cut where the terminal is too narrow."""
-    return tuple(Column(title.rstrip(">*"), ">" in title, "*" in title) for title in titles)
+    return tuple(Heading(title.rstrip(">*"), ">" in title, "*" in title) for title in titles)
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     title: str
-    columns: Sequence[Column]
+    columns: Sequence[Heading]
     rows: list[Sequence[object]] = field(default_factory=list)
     empty: str = "none"
 
@@ -48,7 +48,7 @@ class Table:
 
 
 def write_json(document: object) -> None:
-    """One document for people and programs to read."""
+    """Write one JSON document, indented."""
     _write(_encode(document, indent=2))
 
 
@@ -57,16 +57,16 @@ def write_json_line(document: object) -> None:
 
 
 def say(text: str) -> None:
-    """A line about what was done."""
+    """Write a line about the result."""
     _write(printable(text))
 
 
 def note(text: str) -> None:
-    """A line on standard error, for what is not the result."""
+    """Write a line that is not part of the result to standard error."""
     print(printable(text), file=sys.stderr)
 
 
-def show(*tables: Table) -> None:
+def show(*tables: TextTable) -> None:
     """Write the tables, on a terminal with colours and to its width."""
     if on_terminal():
         for table in tables:
@@ -76,7 +76,7 @@ def show(*tables: Table) -> None:
 
 
 def write_block(facts: Iterable[tuple[str, str]]) -> None:
-    """Facts under one another, the labels in a column of their own; the texts are printable already."""
+    """Write facts below one another, with the labels in a column; the texts are already printable."""
     for label, text in facts:
         indented = text.replace("\n", "\n" + " " * (LABEL_WIDTH + 1))
         if on_terminal():
@@ -99,7 +99,7 @@ def terminal() -> Console:
     return Console(highlight=False, soft_wrap=False)
 
 
-def plain(table: Table, *, titled: bool) -> str:
+def plain(table: TextTable, *, titled: bool) -> str:
     """The table as lines of text."""
     rows = [[column.title.upper() for column in table.columns], *table.texts()] if table.rows else []
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -107,7 +107,7 @@ def plain(table: Table, *, titled: bool) -> str:
     return "\n".join([f"# {table.title}", *lines] if titled else lines)
 
 
-def _plain_row(columns: Sequence[Column], row: Sequence[str], widths: Iterable[int]) -> str:
+def _plain_row(columns: Sequence[Heading], row: Sequence[str], widths: Iterable[int]) -> str:
     padded = (
         text.rjust(width) if column.right else text.ljust(width)
         for column, text, width in zip(columns, row, widths, strict=True)
@@ -115,7 +115,7 @@ def _plain_row(columns: Sequence[Column], row: Sequence[str], widths: Iterable[i
     return "  ".join(padded).rstrip()
 
 
-def drawn(table: Table, *, titled: bool) -> RenderableType:
+def drawn(table: TextTable, *, titled: bool) -> RenderableType:
     """The table for a terminal."""
     from rich import box
     from rich.console import Group

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trueup.cli import completing, output, specs
+from trueup.cli.ages import to_second
 from trueup.cli.errors import WrongUsage
 from trueup.cli.options import argument, option, with_session
-from trueup.cli.output import Table, headings
+from trueup.cli.output import TextTable, headings
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
@@ -66,9 +67,9 @@ def _show(seen: Year) -> None:
 
     output.say(f"{seen.spec.describe()}")
     zone = seen.spec.zone if isinstance(seen.spec, Cron) else UTC
-    first = [(f"{tick:%Y-%m-%d %H:%M:%SZ}", f"{tick.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}") for tick in seen.first]
+    first = [(to_second(tick), f"{tick.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}") for tick in seen.first]
     columns = headings("first ticks", "on its clocks")
-    tables = [Table(f"First ticks of {seen.year}", columns, list(first), empty=f"no tick in {seen.year}")]
+    tables = [TextTable(f"First ticks of {seen.year}", columns, list(first), empty=f"no tick in {seen.year}")]
     if isinstance(seen.spec, Cron):
         tables.append(_touched(seen))
     output.show(*tables)
@@ -78,12 +79,12 @@ def _show(seen: Year) -> None:
         output.note(f"time zones as of tzdata {tz_version()}")
 
 
-def _touched(seen: Year) -> Table:
+def _touched(seen: Year) -> TextTable:
     columns = headings("on its clocks", "clocks", "due at", "why*")
     rows: list[tuple[object, ...]] = [_row(touched) for touched in seen.touched]
-    return Table(f"Moved clocks in {seen.year}", columns, list(rows), empty="moved clocks do not touch it")
+    return TextTable(f"Moved clocks in {seen.year}", columns, list(rows), empty="moved clocks do not touch it")
 
 
 def _row(touched: Touched) -> tuple[object, ...]:
-    due = ", ".join(f"{tick:%Y-%m-%d %H:%M:%SZ}" for tick in touched.ticks)
+    due = ", ".join(map(to_second, touched.ticks))
     return (f"{touched.reading:%Y-%m-%d %H:%M:%S}", touched.clocks, due or "not at all", touched.why)

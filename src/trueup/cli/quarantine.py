@@ -12,7 +12,7 @@ from trueup.cli.ages import ago, written
 from trueup.cli.errors import WRONG, WrongUsage
 from trueup.cli.listing import Limit, error_text
 from trueup.cli.options import YesOption, argument, switch, with_session
-from trueup.cli.output import Column, Table, headings
+from trueup.cli.output import Heading, TextTable, headings
 from trueup.cli.session import Session
 from trueup.jobs.records import JobError
 from trueup.observe.printable import printable, printable_lines
@@ -50,12 +50,12 @@ def list_rows(
         return
     shown = found[:limit]
     columns = (
-        Column("reconciler", wide=True),
-        Column("key", wide=any(len(row["key"]) > LONG for row in shown)),
+        Heading("reconciler", wide=True),
+        Heading("key", wide=any(len(row["key"]) > LONG for row in shown)),
         *headings("state", "attempt>", "since", "why*"),
     )
     empty = "no row was discarded" if discarded else "no row is in quarantine"
-    output.show(Table("Quarantine", columns, [_row(row) for row in shown], empty=empty))
+    output.show(TextTable("Quarantine", columns, [_row(row) for row in shown], empty=empty))
     if len(found) > limit:
         output.note(f"there are more; the latest {limit} are shown (--limit)")
 

@@ -11,7 +11,7 @@ from trueup.cli import completing, output
 from trueup.cli.ages import ago, span
 from trueup.cli.names import note_unknown, unknown
 from trueup.cli.options import option, with_session
-from trueup.cli.output import Table, headings
+from trueup.cli.output import TextTable, headings
 from trueup.cli.session import Session
 from trueup.errors import ConfigError
 
@@ -41,12 +41,12 @@ def list_queues(session: Session) -> None:
         output.write_json({"queues": [asdict(each) for each in depths], "paused": [asdict(each) for each in paused]})
         return
     columns = headings("queue", "kind*", "queued>", "due>", "running>", "oldest due>", "state")
-    table = Table("Queues", columns, empty="no job is queued or running")
+    table = TextTable("Queues", columns, empty="no job is queued or running")
     for each in depths:
         oldest = "" if each.oldest_due_s is None else span(each.oldest_due_s)
         state = "paused" if each.paused else ""
         table.rows.append((each.queue, each.kind, each.queued, each.due, each.running, oldest, state))
-    pauses = Table("Paused", headings("what", "name*", "since", "reason*"))
+    pauses = TextTable("Paused", headings("what", "name*", "since", "reason*"))
     for pause in paused:
         pauses.rows.append((pause.what, pause.name, ago(pause.paused_at), pause.reason or ""))
     output.show(*([table, pauses] if pauses.rows else [table]))

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any
 
 import typer
 
 from trueup.cli import many, output, quarantine
-from trueup.cli.ages import ago, since, span, written
+from trueup.cli.ages import ago, since, span, to_second, written
 from trueup.cli.listing import error_text, outcomes_text
 from trueup.cli.moves import move
 from trueup.cli.options import YesOption, option, with_session
-from trueup.cli.output import Table, headings
+from trueup.cli.output import TextTable, headings
 from trueup.cli.quarantine import Name
 from trueup.cli.session import Session
 from trueup.cli.sweeping import run
 from trueup.observe.printable import printable, printable_json
 from trueup.program import typed
-
-if TYPE_CHECKING:
-    pass
 
 group = typer.Typer(help="Inspect, run, pause or resume reconcilers and scans.", no_args_is_help=True)
 
@@ -38,7 +35,7 @@ def list_all(session: Session) -> None:
         output.write_json(found)
         return
     empty = "no reconcilers; a worker registers them when it starts, or give --app"
-    output.show(Table("Reconcilers", COLUMNS, [_row(each) for each in found], empty=empty))
+    output.show(TextTable("Reconcilers", COLUMNS, [_row(each) for each in found], empty=empty))
     quarantined = sum(each["quarantined"] for each in found)
     if quarantined:
         rows = "row is" if quarantined == 1 else "rows are"
@@ -163,16 +160,16 @@ def _moment(moment: datetime | None) -> str | None:
     return None if moment is None else written(moment)
 
 
-def _sweeps(sweeps: list[dict[str, Any]]) -> Table:
+def _sweeps(sweeps: list[dict[str, Any]]) -> TextTable:
     from trueup.reconcile.counts import OUTCOMES
 
     columns = headings("started at", "took>", "by*", "rows>", "outcomes*", "late>", "worst>")
-    table = Table("Sweeps", columns, empty="no sweep with rows is on record")
+    table = TextTable("Sweeps", columns, empty="no sweep with rows is on record")
     for sweep in sweeps:
         counts = {name: sweep[name] for name in OUTCOMES}
         table.rows.append(
             (
-                f"{sweep['started_at'].astimezone(UTC):%Y-%m-%d %H:%M:%SZ}",
+                to_second(sweep["started_at"]),
                 span((sweep["ended_at"] - sweep["started_at"]).total_seconds()),
                 _by(sweep),
                 f"{sweep['claimed']:,}",
@@ -189,9 +186,9 @@ def _by(record: dict[str, Any]) -> str:
     return f"{record['host']}:{record['pid']}" if record["host"] is not None else f"{str(record['holder'])[:8]}…"
 
 
-def _held(holders: list[dict[str, Any]]) -> Table:
+def _held(holders: list[dict[str, Any]]) -> TextTable:
     columns = headings("held by*", "rows>", "for", "lease", "keys*")
-    table = Table("Held now", columns)
+    table = TextTable("Held now", columns)
     for holder in holders:
         left = -since(holder["lease_until"])
         lease = f"{span(left)} left" if left > 0 else "passed; taken over soon"
@@ -200,17 +197,17 @@ def _held(holders: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _errors(errors: list[dict[str, Any]]) -> Table:
+def _errors(errors: list[dict[str, Any]]) -> TextTable:
     columns = headings("key*", "attempt>", "failed", "again", "error*")
-    table = Table("Last errors", columns)
+    table = TextTable("Last errors", columns)
     for each in errors:
         again = each["state"] if each["again_at"] is None else ago(each["again_at"])
         table.rows.append((each["key"], each["attempt"], ago(each["changed_at"]), again, error_text(each["error"])))
     return table
 
 
-def _proposals(proposals: list[dict[str, Any]]) -> Table:
-    table = Table("Proposed in shadow mode", headings("outcome", "rows>", "key*", "for example*"))
+def _proposals(proposals: list[dict[str, Any]]) -> TextTable:
+    table = TextTable("Proposed in shadow mode", headings("outcome", "rows>", "key*", "for example*"))
     for each in proposals:
         for n, example in enumerate(each["examples"]):
             first = (each["kind"], f"{each['rows']:,}") if n == 0 else ("", "")
@@ -263,7 +260,5 @@ def forget(session: Session, name: Name, yes: YesOption = False) -> None:
     many.confirm(f"Forget reconciler {name} and its records about {known:,} rows?", yes)
     with many.progress(f"forgetting {name}", known) as note:
         count = session.run(lambda app: app.reconcilers.forget(name, note))
-    if session.json:
-        output.write_json({"reconciler": name, "forgotten": count})
-    else:
-        output.say(f"forgot reconciler {name}, and its records about {count:,} rows")
+    document = {"reconciler": name, "forgotten": count}
+    session.answer(document, f"forgot reconciler {name}, and its records about {count:,} rows")

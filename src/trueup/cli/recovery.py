@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trueup.cli import output
-from trueup.cli.ages import ago
+from trueup.cli.ages import ago, to_second
 from trueup.cli.errors import WRONG
 from trueup.cli.options import duration_option, with_session
-from trueup.cli.output import Table, headings
+from trueup.cli.output import TextTable, headings
 from trueup.cli.session import Session
 from trueup.program import typed
 
@@ -97,10 +97,10 @@ def _show(report: Recovery) -> None:
     if lines:
         output.say("")
     _say_summary(report)
-    output.note(f"from {_moment(report.since)} to {_moment(report.until)}")
+    output.note(f"from {to_second(report.since)} to {to_second(report.until)}")
 
 
-def _tables(report: Recovery) -> Iterator[Table]:
+def _tables(report: Recovery) -> Iterator[TextTable]:
     yield _downtimes(report)
     yield _schedules(report.schedules)
     swept = [each for each in report.reconcilers if each.counts.claimed]
@@ -110,16 +110,16 @@ def _tables(report: Recovery) -> Iterator[Table]:
     yield _overdue(report)
 
 
-def _downtimes(report: Recovery) -> Table:
+def _downtimes(report: Recovery) -> TextTable:
     from trueup.operate.recovery import short
 
-    table = Table("Downtimes", headings("from", "until", "length>"))
+    table = TextTable("Downtimes", headings("from", "until", "length>"))
     for each in report.downtimes:
-        table.rows.append((_moment(each.since), _moment(each.until), short(each.length.total_seconds())))
+        table.rows.append((to_second(each.since), to_second(each.until), short(each.length.total_seconds())))
     return table
 
 
-def _schedules(schedules: Sequence[ScheduleRecovery]) -> Table:
+def _schedules(schedules: Sequence[ScheduleRecovery]) -> TextTable:
     """Those with something to report; the others are only counted."""
     from trueup.operate.recovery import short
 
@@ -128,7 +128,7 @@ def _schedules(schedules: Sequence[ScheduleRecovery]) -> Table:
     titles = ("due", "on time", "late", "coalesced", "skipped", "unfinished", "worst", "average")
     columns = headings("schedule*", *(f"{title}>" for title in titles))
     title = "Schedules" + (f" ({len(rest):,} more had every tick on time)" if rest else "")
-    table = Table(title, columns)
+    table = TextTable(title, columns)
     for each in told:
         skipped = sum(each.skipped.values()) - each.coalesced
         numbers = (each.due, each.on_time, each.late, each.coalesced, skipped, each.unfinished)
@@ -158,22 +158,22 @@ def _remarks(schedule: ScheduleRecovery) -> Iterator[str]:
         yield f"{schedule.name}: not judged: {schedule.unreadable}"
 
 
-def _rows(swept: Sequence[ReconcilerRecovery]) -> Table:
+def _rows(swept: Sequence[ReconcilerRecovery]) -> TextTable:
     from trueup.reconcile.counts import OUTCOMES, in_words
 
     columns = headings("reconciler*", "rows>", *(f"{in_words(name)}>" for name in OUTCOMES))
-    table = Table("Rows", columns)
+    table = TextTable("Rows", columns)
     for each in swept:
         counts = each.counts.as_dict()
         table.rows.append((each.name, *(f"{counts[name]:,}" for name in ("claimed", *OUTCOMES))))
     return table
 
 
-def _lateness(swept: Sequence[ReconcilerRecovery]) -> Table:
+def _lateness(swept: Sequence[ReconcilerRecovery]) -> TextTable:
     from trueup.operate.recovery import short
 
     columns = headings("reconciler*", "late>", "worst>", "average>", "rows by lateness")
-    table = Table(f"Lateness ({_legend()})", columns)
+    table = TextTable(f"Lateness ({_legend()})", columns)
     for each in swept:
         late = each.lateness
         table.rows.append((each.name, f"{late.late:,}", short(late.worst_s), short(late.average_s), bars(late.counts)))
@@ -196,11 +196,11 @@ def bars(counts: Sequence[int]) -> str:
     return "".join(BARS[-(-n * len(BARS) // most) - 1] if n else NO_BAR for n in counts)
 
 
-def _now(reconcilers: Sequence[ReconcilerRecovery], now: datetime) -> Table:
+def _now(reconcilers: Sequence[ReconcilerRecovery], now: datetime) -> TextTable:
     from trueup.operate.recovery import per_second, short
 
     counts = ("left>", "rate>", "done in>", "held>", "resting>", "quarantined>")
-    table = Table("Reconcilers now", headings("reconciler*", *counts, "last sweep", "state"))
+    table = TextTable("Reconcilers now", headings("reconciler*", *counts, "last sweep", "state"))
     for each in reconcilers:
         table.rows.append(
             (
@@ -216,11 +216,11 @@ def _now(reconcilers: Sequence[ReconcilerRecovery], now: datetime) -> Table:
     return table
 
 
-def _overdue(report: Recovery) -> Table:
+def _overdue(report: Recovery) -> TextTable:
     from trueup.operate.recovery import short
 
     columns = headings("queue", "kind*", "jobs>", "oldest>")
-    table = Table("Overdue jobs", columns)
+    table = TextTable("Overdue jobs", columns)
     for each in report.overdue:
         table.rows.append((each.queue, each.kind, f"{each.count:,}", short(each.oldest_s)))
     return table
@@ -235,7 +235,3 @@ def _say_summary(report: Recovery) -> None:
     from trueup.observe.printable import printable
 
     output.terminal().print(Text(printable(report.summary), "green" if report.caught_up else "yellow"))
-
-
-def _moment(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trueup.cli import many, output, specs
-from trueup.cli.ages import ago, written
+from trueup.cli.ages import ago, to_second, written
 from trueup.cli.making import Name, create, edit
 from trueup.cli.moves import move, say
 from trueup.cli.options import YesOption, option, switch, with_session
-from trueup.cli.output import Table, headings
+from trueup.cli.output import TextTable, headings
 from trueup.cli.preview import preview
 from trueup.cli.session import Session
 from trueup.observe.printable import printable
@@ -38,7 +38,7 @@ def list_all(session: Session) -> None:
         output.write_json(schedules)
     else:
         hint = f"; a worker stores those in the code when it starts: {', '.join(declared)}" if declared else ""
-        output.show(Table("Schedules", COLUMNS, [_row(each) for each in schedules], empty=f"no schedules{hint}"))
+        output.show(TextTable("Schedules", COLUMNS, [_row(each) for each in schedules], empty=f"no schedules{hint}"))
 
 
 async def _listed(app: App) -> tuple[list[dict[str, Any]], Sequence[str]]:
@@ -83,7 +83,7 @@ def show(
     output.write_block(_facts(schedule))
     output.say("")
     columns = headings("due at", "ticks>", "outcome*", "job", "run")
-    output.show(Table("Ticks", columns, [_tick(each) for each in schedule["ticks"]], empty="no tick yet"))
+    output.show(TextTable("Ticks", columns, [_tick(each) for each in schedule["ticks"]], empty="no tick yet"))
 
 
 def _facts(schedule: dict[str, Any]) -> list[tuple[str, str]]:
@@ -115,7 +115,7 @@ def _refused(refused: dict[str, Any] | None) -> str | None:
 
 def _tick(tick: dict[str, Any]) -> tuple[object, ...]:
     return (
-        f"{tick['due_at']:%Y-%m-%d %H:%M:%SZ}",
+        to_second(tick["due_at"]),
         f"{tick['count']:,}",
         _outcome(tick["outcome"], tick["reason"]),
         tick["job_id"] or "",
@@ -191,10 +191,7 @@ def delete(session: Session, name: Name, yes: YesOption = False) -> None:
 def trigger(session: Session, name: Name) -> None:
     """Fire once now, regardless of the schedule."""
     job_id = session.run(lambda app: app.schedules.trigger(name))
-    if session.json:
-        output.write_json({"schedule": name, "job_id": job_id})
-    else:
-        output.say(f"triggered schedule {name}: job {job_id}")
+    session.answer({"schedule": name, "job_id": job_id}, f"triggered schedule {name}: job {job_id}")
 
 
 @group.command("backfill")
@@ -226,10 +223,7 @@ def backfill(
             return await app.schedules.backfill(name, first, last, rate=rate, progress=note)
 
     fired = session.run(run)
-    if session.json:
-        output.write_json({"schedule": name, "fired": fired})
-    else:
-        output.say(f"fired {_ticks(fired)} of schedule {name}")
+    session.answer({"schedule": name, "fired": fired}, f"fired {_ticks(fired)} of schedule {name}")
 
 
 def _preview_backfill(session: Session, name: str, found: BackfillPreview) -> None:
@@ -238,7 +232,7 @@ def _preview_backfill(session: Session, name: str, found: BackfillPreview) -> No
         return
     output.say(f"would fire {len(found.to_fire):,} of {_ticks(found.ticks)} of schedule {name}")
     for tick in found.to_fire[:SHOWN]:
-        output.say(f"  {tick:%Y-%m-%d %H:%M:%SZ}")
+        output.say(f"  {to_second(tick)}")
     if len(found.to_fire) > SHOWN:
         output.say(f"  and {len(found.to_fire) - SHOWN:,} more")
 

@@ -1,4 +1,4 @@
-"""What one run of a command works with: the settings, the App, the format of its output."""
+"""The context of one command: settings, App and output format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Session:
     json: bool = False
 
     def settings(self) -> Settings:
-        """The settings in force: those of the App if there is one, with what the command line says on top."""
+        """The settings in force: those of the App if there is one, overridden by the command line."""
         return self.app().settings
 
     def app(self) -> App:
@@ -66,6 +66,10 @@ class Session:
         raise ConfigError(
             f"{self.app_place or app.settings.app} declares no job, reconciler or scan; decorate a function with @app.job"
         )
+
+    def answer(self, document: object, text: str) -> None:
+        """Write the document if JSON is asked for, else the text."""
+        output.write_json(document) if self.json else output.say(text)
 
     def run(self, work: Callable[[App], Awaitable[T]]) -> T:
         """Do the work on the App, connected, and close it."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trueup.cli import output
-from trueup.cli.ages import ago, span
+from trueup.cli.ages import ago, span, to_second
 from trueup.cli.checks import show_checks
 from trueup.cli.errors import WRONG, WrongUsage, say_error
 from trueup.cli.options import duration_option, switch, with_session
-from trueup.cli.output import Table, headings
+from trueup.cli.output import TextTable, headings
 from trueup.cli.session import Session
 from trueup.errors import DatabaseUnavailable
 from trueup.program import typed
@@ -63,7 +63,7 @@ def status(
 
 
 async def look(app: App) -> dict[str, Any]:
-    """The whole picture, as `--json` shows it."""
+    """The complete status, as `--json` shows it."""
     views = app.store.views
     return {
         "at": datetime.now(UTC),
@@ -78,7 +78,7 @@ async def look(app: App) -> dict[str, Any]:
     }
 
 
-def tables(seen: dict[str, Any]) -> list[Table]:
+def tables(seen: dict[str, Any]) -> list[TextTable]:
     shown = [_queues(seen["queues"]), _workers(seen["workers"]), _ended(seen["ended_last_hour"], seen["dead"])]
     states = seen["schedules"]
     if any(states[name] for name in SCHEDULE_STATES):
@@ -90,9 +90,10 @@ def tables(seen: dict[str, Any]) -> list[Table]:
     return [*shown, attention] if attention.rows else shown
 
 
-def _attention(seen: dict[str, Any]) -> Table:
-    """What to do next. What a dead fleet declares is not known: to retire or to forget something is no advice then."""
-    table, alive = Table("To look at", headings("what*")), _alive(seen)
+def _attention(seen: dict[str, Any]) -> TextTable:
+    """What to do next. Without a living worker it is unknown what the code declares, so there is no advice to retire or forget
+    anything."""
+    table, alive = TextTable("To look at", headings("what*")), _alive(seen)
     if seen["workers"] and not alive:
         table.rows.append((f"no worker is alive: {typed('trueup status --check')}",))
     for each in seen["paused"]:
@@ -121,9 +122,9 @@ def _alive(seen: dict[str, Any]) -> bool:
     return any(each["lease_left_s"] > 0 for each in seen["workers"])
 
 
-def _queues(records: list[dict[str, Any]]) -> Table:
+def _queues(records: list[dict[str, Any]]) -> TextTable:
     columns = headings("queue", "kind*", "queued>", "due>", "running>", "oldest due>")
-    table = Table("Queues", columns, empty="no job is queued or running")
+    table = TextTable("Queues", columns, empty="no job is queued or running")
     for queue in records:
         oldest = "" if queue["oldest_due_s"] is None else span(queue["oldest_due_s"])
         counts = (f"{queue[name]:,}" for name in ("queued", "due", "running"))
@@ -131,9 +132,9 @@ def _queues(records: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _workers(records: list[dict[str, Any]]) -> Table:
+def _workers(records: list[dict[str, Any]]) -> TextTable:
     columns = headings("worker*", "queues", "in hand>", "at a time>", "up>", "lease left>", "state")
-    table = Table("Workers", columns, empty=typed("no worker runs; start one: trueup worker --app module:app"))
+    table = TextTable("Workers", columns, empty=typed("no worker runs; start one: trueup worker --app module:app"))
     for worker in records:
         up = (datetime.now(UTC) - worker["started_at"]).total_seconds()
         table.rows.append(
@@ -156,25 +157,25 @@ def _worker_state(worker: dict[str, Any]) -> str:
     return "stopping" if worker["stopping"] else "working"
 
 
-def _ended(records: list[dict[str, Any]], dead: int) -> Table:
+def _ended(records: list[dict[str, Any]], dead: int) -> TextTable:
     states = ("done", "dead", "cancelled")
     columns = headings("kind*", *(f"{state}>" for state in states))
     counts: dict[str, dict[str, int]] = {}
     for record in records:
         counts.setdefault(record["kind"], {})[record["state"]] = record["count"]
     to_look_at = f"; {dead:,} dead to look at: {typed('trueup dead list')}" if dead else ""
-    table = Table(f"Ended in the last hour{to_look_at}", columns, empty="nothing")
+    table = TextTable(f"Ended in the last hour{to_look_at}", columns, empty="nothing")
     for kind, by_state in counts.items():
         table.rows.append((kind, *(f"{by_state.get(state, 0):,}" for state in states)))
     return table
 
 
-def _schedules(states: dict[str, Any]) -> Table:
+def _schedules(states: dict[str, Any]) -> TextTable:
     names = SCHEDULE_STATES
     ahead = states["ahead"]
     rewind = typed("trueup schedules rewind")
     wait = "" if not ahead else f"; ahead of the clock, so nothing fires: {', '.join(ahead)} ({rewind})"
-    table = Table(f"Schedules{wait}", headings(*(f"{name}>" for name in names), "next tick"))
+    table = TextTable(f"Schedules{wait}", headings(*(f"{name}>" for name in names), "next tick"))
     table.rows.append((*(f"{states[name]:,}" for name in names), _next_tick(states["next_in_s"])))
     return table
 
@@ -185,14 +186,14 @@ def _next_tick(seconds: float | None) -> str:
     return f"in {span(seconds)}" if seconds >= 0 else f"late by {span(-seconds)}"
 
 
-def _reconcilers(sweeping: dict[str, Any], alive: bool) -> Table:
+def _reconcilers(sweeping: dict[str, Any], alive: bool) -> TextTable:
     names = ("active", "paused", "resting")
     quarantined = sweeping["quarantined"]
     rows = "row" if quarantined == 1 else "rows"
     listing = typed("trueup reconcilers quarantine list")
     to_look_at = f"; {quarantined:,} {rows} in quarantine: {listing}" if quarantined else ""
     columns = headings(*(f"{name}>" for name in names), "last sweep")
-    table = Table(f"Reconcilers{to_look_at}", columns)
+    table = TextTable(f"Reconcilers{to_look_at}", columns)
     swept = sweeping["swept_ago_s"]
     last = "never" if swept is None else f"{span(swept)} ago"
     failing = sweeping["failing"]
@@ -219,7 +220,7 @@ async def _repeat(session: Session, app: App, pause: float) -> None:
             if session.json:
                 output.write_json_line(seen)
             else:
-                output.say(f"{seen['at']:%Y-%m-%d %H:%M:%SZ}")
+                output.say(to_second(seen["at"]))
                 output.show(*tables(seen))
                 output.say("")
         except DatabaseUnavailable as error:

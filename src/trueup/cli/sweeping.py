@@ -20,7 +20,7 @@ from trueup.cli.ages import ago, span
 from trueup.cli.errors import INTERRUPTED, WRONG, WrongUsage
 from trueup.cli.listing import outcomes_text
 from trueup.cli.options import option, switch, with_session
-from trueup.cli.output import Column, Table, headings
+from trueup.cli.output import Heading, TextTable, headings
 from trueup.cli.quarantine import LONG, Name, many_rows
 from trueup.cli.session import Session
 from trueup.clock import elapsed
@@ -90,10 +90,8 @@ def _run(session: Session, name: str, limit: int | None, shadow: bool, force: bo
     try:
         ended = session.run(work)
     except SweepInterrupted:
-        if session.json:
-            output.write_json({"reconciler": name, "ending": "interrupted", "done": done})
-        else:
-            output.say(f"{name}: stopped after {done:,}; rows that were not started were released")
+        document = {"reconciler": name, "ending": "interrupted", "done": done}
+        session.answer(document, f"{name}: stopped after {done:,}; rows that were not started were released")
         raise typer.Exit(INTERRUPTED) from None
     if session.json:
         output.write_json(_document(ended))
@@ -281,7 +279,7 @@ def _dry_run(session: Session, name: str, limit: int, shadow: bool) -> None:
 def _show_rows(dry: DryRun) -> None:
     called = any("outcome" in row for row in dry.rows)
     columns = (
-        Column("key", wide=any(len(row["key"]) > LONG for row in dry.rows)),
+        Heading("key", wide=any(len(row["key"]) > LONG for row in dry.rows)),
         *headings("state", "due", "attempts>", "outcome*" if called else "would*"),
     )
     rows = [
@@ -289,7 +287,7 @@ def _show_rows(dry: DryRun) -> None:
         for row in dry.rows
     ]
     if rows:
-        output.show(Table("Rows", columns, list(rows)))
+        output.show(TextTable("Rows", columns, list(rows)))
     output.say(f"{dry.name}: {_how_many(dry)}")
     if dry.why is not None:
         output.say(f"{dry.name}: would be refused: {dry.why}")
@@ -312,7 +310,7 @@ def _how_many(dry: DryRun) -> str:
 
 def _show_items(dry: DryRun) -> None:
     columns = headings("item*", "next cursor*")
-    output.show(Table("Items", columns, [(row["item"], row["next_cursor"]) for row in dry.rows]))
+    output.show(TextTable("Items", columns, [(row["item"], row["next_cursor"]) for row in dry.rows]))
     more = ", and there are more (--limit)" if dry.more else ""
     output.say(f"{dry.name}: {len(dry.rows):,} {'item' if len(dry.rows) == 1 else 'items'}{more}; would {dry.would}")
     if dry.why is not None:

@@ -1,4 +1,4 @@
-"""What a systemd service of `Type=notify` tells its manager: that it is ready, that it lives, that it stops.
+"""Notifies systemd, for a service of `Type=notify`, that it is ready, alive, or stopping.
 
 The protocol is one datagram of `NAME=value` lines to the Unix socket in `NOTIFY_SOCKET` (sd_notify(3)). Everywhere else the variable is
 unset, and nothing is sent. A manager that does not listen must not harm the service, so failures to send are ignored.
