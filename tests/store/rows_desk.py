@@ -73,7 +73,7 @@ class RowsDesk:
             await connection.rollback()
 
     def line(self) -> OwnConnection:
-        line = self.store.own_connection_for_rows("test")
+        line = self.store.own_connection("test", keep=True, for_rows=True)
         self.lines.append(line)
         return line
 

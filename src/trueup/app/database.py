@@ -55,21 +55,7 @@ class OnDatabase:
     def _build_store(self) -> Store:
         with BUILDING:
             from trueup.store.store import Store
-        store = Store(
-            self._url(),
-            schema=self.settings.schema,
-            events=self.events,
-            clock=self.clock,
-            aging=self.settings.aging,
-            pool_size=self.settings.pool_size,
-            connect_timeout=self.settings.connect_timeout,
-            statement_timeout=self.settings.statement_timeout,
-            prepare=self.settings.prepare,
-            retire_after=self.settings.retire_after,
-            notify=self.settings.notify,
-            pool_timeout=self.settings.pool_timeout,
-            middlewares=self.middlewares,
-        )
+        store = Store(self._url(), self.settings, self.events, self.clock, self.middlewares)
         if self._embedded is not None:
             store.migrate()  # only this process maintains the embedded server
         return store

@@ -21,7 +21,7 @@ from trueup.schedules.audit import Findings
 from trueup.schedules.misfire import Reason
 from trueup.schedules.policy import SchedulePolicy
 from trueup.store.db.own_connection import Record
-from trueup.store.recovery import Known, OverdueJobs, RecoveryViews, Swept, Unfinished, Verdicts
+from trueup.store.recovery import OverdueJobs, RecoveryViews, Verdicts
 from trueup.store.store import Store
 from trueup.store.workers import Downtime
 
@@ -159,11 +159,11 @@ async def _schedules(
     store: Store, views: RecoveryViews, since: datetime, now: datetime, keep_ticks: timedelta
 ) -> list[ScheduleRecovery]:
     graces = _graces(await store.views.schedules())
-    found: dict[str, ScheduleRecovery] = {}
-    for name, verdicts in _by_schedule(await views.verdicts(since, now, graces)).items():
-        found[name] = _counted(name, verdicts)
+    verdicts = _by_schedule(await views.verdicts(since, now, graces))
+    found = {name: _counted(name, of_schedule) for name, of_schedule in verdicts.items()}
     for name, runs in (await views.unfinished(graces)).items():
-        _add_runs(found.setdefault(name, ScheduleRecovery(name)), runs)
+        each = found.setdefault(name, ScheduleRecovery(name))
+        each.unfinished, each.unfinished_late = runs.runs, runs.late
     for findings in (await audit(store.schedules, now - since, keep_ticks)).schedules:
         _add_findings(found.setdefault(findings.name, ScheduleRecovery(findings.name)), findings)
     return [found[name] for name in sorted(found)]
@@ -212,10 +212,6 @@ def _add_skipped(counted: ScheduleRecovery, reason: str, ticks: int) -> None:
         counted.skipped[reason] = counted.skipped.get(reason, 0) + ticks
 
 
-def _add_runs(counted: ScheduleRecovery, runs: Unfinished) -> None:
-    counted.unfinished, counted.unfinished_late = runs.runs, runs.late
-
-
 def _add_findings(counted: ScheduleRecovery, findings: Findings) -> None:
     counted.undecided = sum(span.count for span in findings.overdue)
     counted.unaccounted = sum(span.count for span in findings.gaps)
@@ -226,32 +222,16 @@ async def _reconcilers(
     views: RecoveryViews, since: datetime, now: datetime, backlog: Backlog | None, *, unattended: bool
 ) -> list[ReconcilerRecovery]:
     swept = await views.swept(since, now)
-    found = {known.name: _known(known) for known in await views.known()}
+    found = {known["name"]: ReconcilerRecovery(**known) for known in await views.known()}
     if backlog is not None:
         for name, each in found.items():
             each.backlog = await backlog(name)
     for name, done in swept.items():
-        _add_swept(found.setdefault(name, ReconcilerRecovery(name)), done)
+        each = found.setdefault(name, ReconcilerRecovery(name))
+        each.counts, each.rows_per_second = done.counts, done.rows_per_second
     for each in found.values():
         each.unattended = unattended
     return [found[name] for name in sorted(found)]
-
-
-def _known(known: Known) -> ReconcilerRecovery:
-    return ReconcilerRecovery(
-        known.name,
-        paused=known.paused,
-        last_swept_at=known.last_swept_at,
-        last_error=known.last_error,
-        held=known.held,
-        resting=known.resting,
-        quarantined=known.quarantined,
-        discarded=known.discarded,
-    )
-
-
-def _add_swept(reconciler: ReconcilerRecovery, swept: Swept) -> None:
-    reconciler.counts, reconciler.rows_per_second = swept.counts, swept.rows_per_second
 
 
 def _down(report: Recovery) -> str:

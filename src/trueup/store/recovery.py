@@ -9,6 +9,7 @@ from typing import Any
 
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.lateness import BOUNDS_S, GRACE, Lateness
+from trueup.store.db.own_connection import Record
 from trueup.store.db.repository import Repository
 from trueup.store.workers import GRACE as ALIVE_WITHIN
 from trueup.store.workers import Downtime
@@ -44,20 +45,6 @@ class Swept:
 
     counts: Counts
     rows_per_second: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A reconciler as it is now, and how many records of rows it has."""
-
-    name: str
-    paused: bool
-    last_swept_at: datetime | None
-    last_error: str | None  # of the last sweep, if that failed
-    held: int
-    resting: int
-    quarantined: int
-    discarded: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +84,9 @@ class RecoveryViews(Repository):
         rows = await self._fetch("recovery/sweeps", since=since, until=until, lately=LATELY.total_seconds())
         return {row[0]: _swept(row[1:]) for row in rows}
 
-    async def known(self) -> list[Known]:
-        return [Known(*row) for row in await self._fetch("recovery/reconcilers")]
+    async def known(self) -> list[Record]:
+        """Reconcilers as they are now, and how many records of rows each has, as fields of ReconcilerRecovery."""
+        return await self._records("recovery/reconcilers")
 
     async def waiting(self) -> list[OverdueJobs]:
         return [OverdueJobs(*row) for row in await self._fetch("recovery/waiting", grace=GRACE.total_seconds())]

@@ -8,6 +8,7 @@ from typing import Any, cast
 from psycopg import Connection
 
 from trueup.clock import Clock
+from trueup.config import Settings
 from trueup.events import ConnectionAwaited, Events
 from trueup.jobs.middleware import Middlewares
 from trueup.store.actions import Actions
@@ -20,7 +21,6 @@ from trueup.store.db.listen import NotifyConnection
 from trueup.store.db.load import Statements
 from trueup.store.db.migrate import WAIT, Migrator, Step
 from trueup.store.db.own_connection import OwnConnection
-from trueup.store.db.pool import WAIT as POOL_WAIT
 from trueup.store.db.pool import HandlerConnections, Pool, SyncPool
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync
 from trueup.store.db.thread_connection import ThreadConnection
@@ -40,46 +40,27 @@ from trueup.store.workers import Workers
 
 
 class Store:
-    def __init__(
-        self,
-        url: str,
-        *,
-        schema: str,
-        events: Events,
-        clock: Clock,
-        aging: timedelta,
-        pool_size: int,
-        connect_timeout: timedelta,
-        statement_timeout: timedelta,
-        prepare: str = "auto",
-        retire_after: timedelta = timedelta(hours=1),
-        notify: bool = True,
-        pool_timeout: timedelta = POOL_WAIT,
-        middlewares: Middlewares | None = None,
-    ) -> None:
+    def __init__(self, url: str, settings: Settings, events: Events, clock: Clock, middlewares: Middlewares) -> None:
         self.url = url
         self.events = events
-        self.middlewares = middlewares or Middlewares()  # for everything that calls handlers on this store
+        self.middlewares = middlewares  # for everything that calls handlers on this store
         self.clock = clock
-        self.connect_timeout = connect_timeout
-        self.statement_timeout = statement_timeout
-        self.prepare = prepare
-        self.statements = Statements(schema, clock=clock, aging=aging, notify=notify)
-        context = loaders.context()
-        self.pool = Pool(
-            url, pool_size, connect_timeout, prepare=prepare, context=context, wait=pool_timeout, on_wait=self._waited
-        )
-        self.sync_pool = SyncPool(
-            url, pool_size, connect_timeout, prepare=prepare, context=context, wait=pool_timeout, on_wait=self._waited
-        )
-        self.transactions = Transactions(url, pool_size, connect_timeout, prepare=prepare, on_wait=self._waited)
+        self.connect_timeout = settings.connect_timeout
+        self.statement_timeout = settings.statement_timeout
+        self.prepare = settings.prepare
+        self.statements = Statements(settings.schema, clock=clock, aging=settings.aging, notify=settings.notify)
+        place = url, settings.pool_size, settings.connect_timeout
+        shared: dict[str, Any] = {"prepare": settings.prepare, "on_wait": self._waited}
+        ours = {**shared, "context": loaders.context(), "wait": settings.pool_timeout}
+        self.pool, self.sync_pool = Pool(*place, **ours), SyncPool(*place, **ours)
+        self.transactions = Transactions(*place, **shared)
         self.jobs = Jobs(self.pool, self.statements)
         self.workers = Workers(self.pool, self.statements)
         self.lanes = Lanes(self.pool, self.statements)
         self.history = History(self.pool, self.statements)
         self.schedules = Schedules(self.pool, self.statements)
-        self.declarations = Declarations(self.pool, self.statements, retire_after)
-        self.terms = Terms(self.connect_sync, self.statements, statement_timeout)
+        self.declarations = Declarations(self.pool, self.statements, settings.retire_after)
+        self.terms = Terms(self.connect_sync, self.statements, settings.statement_timeout)
         self.views = Views(self.pool, self.statements)
         self.blocking = BlockingDatabase(self.sync_pool)  # for operations of callers without an event loop
         self.pauses = Pauses(self.pool, self.statements)
@@ -133,8 +114,10 @@ class Store:
         keep: bool = False,
         lock_timeout: timedelta | None = None,
         server_timeout: timedelta | None = None,
+        for_rows: bool = False,
     ) -> OwnConnection:
-        """A connection of its own for a part of the worker. With `keep`, the server keeps its statements where it can."""
+        """A connection of its own for a part of the worker, `for_rows` for reading users' rows. With `keep`, the server keeps its
+        statements where it can."""
         return OwnConnection(
             self.url,
             part,
@@ -142,21 +125,10 @@ class Store:
             self.connect_timeout,
             self.statement_timeout,
             prepare=self.prepare if keep else "false",
+            context=loaders.context() if for_rows else None,
             lock_timeout=lock_timeout,
             server_timeout=server_timeout,
-        )
-
-    def own_connection_for_rows(self, part: str) -> OwnConnection:
-        """The same, for reading users' rows."""
-        return OwnConnection(
-            self.url,
-            part,
-            self.events,
-            self.connect_timeout,
-            self.statement_timeout,
-            prepare=self.prepare,
-            context=loaders.context(),
-            for_rows=True,
+            for_rows=for_rows,
         )
 
     def connections_for_rows(self) -> HandlerConnections:

@@ -14,16 +14,7 @@ MAX_ID = 2**63 - 1
 
 def matching(chosen: JobFilter) -> dict[str, Any]:
     """The parameters of `{matching}`, and the states."""
-    return {
-        "states": list(chosen.states),
-        "kind": chosen.kind,
-        "queue": chosen.queue,
-        "schedule": chosen.schedule,
-        "min_attempts": chosen.min_attempts,
-        "arguments": chosen.arguments,
-        "error_contains": chosen.error_contains,
-        "older_than_s": chosen.older_than_s,
-    }
+    return {**{each: getattr(chosen, each) for each in chosen.__slots__}, "states": list(chosen.states)}
 
 
 class Views(Repository):

@@ -32,7 +32,7 @@ async def looking(store: Store, settings: Settings, declared: Reconciler | Purge
     """A reconciler's rows for reading: nothing is claimed, and nothing is written. Raises ConfigError as a worker's start
     would."""
     who = f"reconciler {declared.name!r}"
-    connection = store.own_connection_for_rows("look")
+    connection = store.own_connection("look", keep=True, for_rows=True)
     try:
         found = await tables.find(connection, store.statements, declared.selection.table, who)
         check(found, who, declared)

@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from trueup import faults
 from trueup.clock import elapsed
+from trueup.config import Settings
 from trueup.events import Events, JobsClaimed
 from trueup.jobs.definition import Job
 from trueup.jobs.job import ClaimedJob
@@ -65,10 +65,7 @@ class Claimer(Service):
         finisher: Finisher,
         events: Events,
         registrations: Registrations,
-        *,
-        prefetch: int,
-        poll_every: timedelta,
-        poll_without_listen: timedelta,
+        settings: Settings,
     ) -> None:
         super().__init__(events)
         self._jobs = jobs
@@ -80,9 +77,9 @@ class Claimer(Service):
         self._runner = runner
         self._finisher = finisher
         self._registrations = registrations
-        self._prefetch = prefetch
-        self._poll_every = poll_every.total_seconds()
-        self._poll_without_listen = poll_without_listen.total_seconds()
+        self._prefetch = settings.prefetch
+        self._poll_every = settings.poll_every.total_seconds()
+        self._poll_without_listen = settings.poll_without_listen.total_seconds()
         self._places = Places(registry, hand, runner.caller.pools)
         self._pace = Pace()
         self._ahead = 0

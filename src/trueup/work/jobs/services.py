@@ -58,9 +58,7 @@ class JobServices:
             self.finisher,
             events,
             registrations,
-            prefetch=settings.prefetch,
-            poll_every=settings.poll_every,
-            poll_without_listen=settings.poll_without_listen,
+            settings,
         )
         self.runner.caller.pools.on_places = self.hints.look
 

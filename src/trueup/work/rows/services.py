@@ -57,8 +57,8 @@ class RowServices:
         self._timeout = settings.statement_timeout * SERVER_FIRST
         self._caller = Caller(events, store.middlewares)
         self._of_handlers: list[HandlerConnections] = []
-        self._claiming = store.own_connection_for_rows("rows claim")
-        self._settling = store.own_connection_for_rows("rows settle")
+        self._claiming = store.own_connection("rows claim", keep=True, for_rows=True)
+        self._settling = store.own_connection("rows settle", keep=True, for_rows=True)
         self._log = Reconcilers(self._claiming, store.statements)
         self.renewer = RowRenewer(store, events)
         self.members: dict[str, Sweeper | Purger] = {}
@@ -93,19 +93,19 @@ class RowServices:
     async def _add(self, declared: Reconciler | Purge) -> None:
         if declared.name in self.members:
             return
-        who = f"reconciler {declared.name!r}"
-        selection, found = declared.selection, await self._look(declared)
-        member = self._purger(declared, found) if isinstance(declared, Purge) else self._sweeper(declared, found)
+        member, found = await self._made(declared)
         self.members[declared.name] = member
-        await self._log.put(declared.name, selection.table, declared.declared())
-        await self._guard(member, found, who)
-        self._events.emit(ReconcilerDeclared(declared.name, str(selection.table)))
+        await self._log.put(declared.name, declared.selection.table, declared.declared())
+        await self._guard(member, found, declared)
+        self._events.emit(ReconcilerDeclared(declared.name, str(declared.selection.table)))
 
     async def inspect(self, declared: Reconciler | Purge) -> None:
         """Inspect one table and report its faults, as `gather` does, but store nothing."""
+        await self._guard(*await self._made(declared), declared)
+
+    async def _made(self, declared: Reconciler | Purge) -> tuple[Sweeper | Purger, Found]:
         found = await self._look(declared)
-        member = self._purger(declared, found) if isinstance(declared, Purge) else self._sweeper(declared, found)
-        await self._guard(member, found, f"reconciler {declared.name!r}")
+        return self._purger(declared, found) if isinstance(declared, Purge) else self._sweeper(declared, found), found
 
     async def _look(self, declared: Reconciler | Purge) -> Found:
         """Inspect its table as it is now. Raises ConfigError when it cannot be worked on."""
@@ -162,17 +162,12 @@ class RowServices:
         self.renewer.add(rows, sweeper.in_hand, lambda lost: _on_loop(loop, lambda: sweeper.hand.lost(lost)))
         return sweeper
 
-    async def _guard(self, member: Sweeper | Purger, found: Found, who: str) -> None:
+    async def _guard(self, member: Sweeper | Purger, found: Found, declared: Reconciler | Purge) -> None:
         """Emit an event when every claim would read a whole large table. Raises ConfigError when no sweep could work."""
-        if isinstance(member, Sweeper):
-            query, params = member.rows.claims.statement()
-            selection = member.rows.reconciler.selection
-        else:
-            query, params = member.purges.statement()
-            selection = member.purge.selection
-        name = member.reconciler.name if isinstance(member, Sweeper) else member.purge.name
+        name, selection, who = declared.name, declared.selection, f"reconciler {declared.name!r}"
         for column, ddl in checks.naive_timestamps(found, selection.due_at):
             self._events.emit(NaiveTimestamp(name, str(found.spec), column, ddl))
+        query, params = member.rows.claims.statement() if isinstance(member, Sweeper) else member.purges.statement()
         rows = await unserved(self._claiming, query, params, found, timeout=self._timeout, who=who)
         if rows is not None:
             order = [*([selection.order.column] if selection.order.column is not None else []), *found.spec.key]

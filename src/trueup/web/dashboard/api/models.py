@@ -11,11 +11,11 @@ from trueup.jobs.records import JobError, JobProgress, Pause, QueueDepth
 from trueup.operate.alerting import AlertRule
 from trueup.operate.checks import Finding
 from trueup.store.actions import ActionRecord
+from trueup.store.views import MAX_ID
 from trueup.store.workers import Downtime
 from trueup.web.dashboard.dry_runs import MAX_ROWS, ROWS
 
 State = Literal["queued", "running", "done", "dead", "cancelled"]
-MAX_ID = 2**63 - 1
 
 
 class Model(BaseModel):

@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 
 from trueup.store.actions import ActionRecord
+from trueup.store.views import MAX_ID
 from trueup.web.dashboard.visit import Visit
 
 PAGE = 50
-MAX_ID = 2**63 - 1
 VIAS = ("cli", "python", "web")
 WHATS = ("job", "queue", "kind", "schedule", "reconciler", "row")
 WITHIN = ("1h", "24h", "7d", "30d")

@@ -10,11 +10,11 @@ import orjson
 from trueup.errors import NotFound
 from trueup.jobs.records import JobDetails, JobPage
 from trueup.jobs.states import JobState
+from trueup.store.views import MAX_ID
 from trueup.web.dashboard.bulk import STATES
 from trueup.web.dashboard.visit import Visit
 
 PAGE = 50
-MAX_ID = 2**63 - 1
 AGES = ("5m", "1h", "24h", "7d")
 STATE_NAMES = frozenset(map(str, JobState))
 
