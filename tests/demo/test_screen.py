@@ -11,7 +11,7 @@ from trueup.demo.books import Front, Messages
 from trueup.demo.fleet import Condition
 from trueup.demo.proof import Check
 from trueup.demo.screen import LiveScreen, PlainScreen, _picture
-from trueup.demo.view import Pace, View, WorkerView, hours
+from trueup.demo.view import DeliveryRate, View, WorkerView, hours
 
 VIEW = View(
     Messages(due=2000, pending=1307, processing=14, completed=664, failed=12, dead=1, withdrawn=1),
@@ -88,7 +88,7 @@ def test_names_are_no_markup() -> None:
 
 
 def test_the_pace_is_that_of_the_last_seconds() -> None:
-    pace = Pace()
+    pace = DeliveryRate()
     assert pace.measure(0.0, 0) == 0.0
     assert [pace.measure(float(second), 60 * second) for second in (1, 2, 3, 4, 5)] == [60.0] * 5
     assert [round(pace.measure(float(second), 300)) for second in (6, 7, 8, 9)] == [40, 20, 0, 0]

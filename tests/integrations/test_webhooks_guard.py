@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.integrations.sink import Sink, says
 from trueup import ConfigError
 from trueup.integrations.webhooks import DeliveryFailed, DeliveryRefused, TargetRefused, Webhook
-from trueup.integrations.webhooks.guard import Guard, kind_of
+from trueup.integrations.webhooks.guard import AddressGuard, kind_of
 
 FORBIDDEN = [
     *("0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254"),
@@ -58,12 +58,12 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]
 @pytest.mark.parametrize("address", FORBIDDEN)
 def test_an_address_that_is_not_of_the_public_network_is_forbidden(address: str) -> None:
     assert kind_of(ip_address(address)) is not None
-    assert Guard().fault("example.com", ip_address(address)) is not None
+    assert AddressGuard().fault("example.com", ip_address(address)) is not None
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_a_public_address_is_let_through(address: str) -> None:
-    assert Guard().fault("example.com", ip_address(address)) is None
+    assert AddressGuard().fault("example.com", ip_address(address)) is None
 
 
 @given(st.ip_addresses())
@@ -142,7 +142,7 @@ async def test_the_next_address_is_tried_when_one_does_not_answer(monkeypatch: p
 @pytest.mark.asyncio
 async def test_families_are_tried_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, ["2606:4700::1", "2606:4700::2", "2606:4700::3", "1.1.1.1", "1.0.0.1"])
-    found = await Guard().addresses("example.com")
+    found = await AddressGuard().addresses("example.com")
     assert [str(address) for address in found] == ["2606:4700::1", "1.1.1.1", "2606:4700::2", "1.0.0.1"]
 
 
@@ -190,13 +190,13 @@ async def test_a_resolver_that_hangs_counts_against_the_timeout(monkeypatch: pyt
 )
 def test_exceptions_are_made_by_network_by_address_and_by_name(allow: str, host: str, address: str, fine: bool) -> None:
     for allowed in (allow, [allow]):
-        assert (Guard(allowed).fault(host, ip_address(address)) is None) == fine
+        assert (AddressGuard(allowed).fault(host, ip_address(address)) is None) == fine
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.1/8", "10.0.0.0/33", "", "*.internal", "http://sink", "host:80", 7, None])
 def test_an_exception_that_cannot_be_one_is_refused(entry: Any) -> None:
     with pytest.raises(ConfigError, match="allow="):
-        Guard([entry])
+        AddressGuard([entry])
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from tests.jobs.claimed import claimed
 from trueup.backoff import Retry
 from trueup.errors import InvalidArguments
-from trueup.jobs.decide import MIN_SNOOZE, Bury, Complete, Drop, Move, Nothing, Release, RetryAfter, SnoozeFor, decide
+from trueup.jobs.decide import MIN_SNOOZE, Bury, Complete, Drop, Move, NoMove, Release, RetryAfter, SnoozeFor, decide
 from trueup.jobs.failure import Failure
 from trueup.jobs.outcome import (
     AskedToStop,
@@ -40,14 +40,14 @@ def move(outcome: Outcome, attempt: int = 1, retry: Retry = RETRY) -> Move:
     [
         (Returned("42"), Complete("42")),
         (Returned(), Complete(None)),
-        (Finished(), Nothing()),
+        (Finished(), NoMove()),
         (AskedToStop(), Drop("stopped")),
         (Interrupted(), Release("default", "")),
         (Misplaced("@send", "acme"), Release("@send", "acme")),
         (Raised(Snooze("5m")), SnoozeFor(timedelta(minutes=5))),
         (Raised(Snooze(timedelta())), SnoozeFor(MIN_SNOOZE)),
         (Raised(Discard("no such address")), Drop("no such address")),
-        (Untrusted(), Nothing(lost=True)),
+        (Untrusted(), NoMove(lost=True)),
     ],
 )
 def test_some_outcomes_lead_to_the_same_move_at_every_attempt(outcome: Outcome, expected: Move, attempt: int) -> None:

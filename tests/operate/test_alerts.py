@@ -15,7 +15,7 @@ from tests.operate.test_checks import DEAD
 from tests.support.watching import Watched, until
 from trueup import App
 from trueup.events import AlertRaised, AlertResolved, ServiceFailed
-from trueup.operate.alerts import SENDING, Alerts, AlertStep, message, next_step
+from trueup.operate.alerts import SENDING, AlertSender, AlertStep, message, next_step
 from trueup.operate.checks import Finding, Report, check
 from trueup.operate.watch import Watch, watching
 from trueup.store.alerts import Alert, State
@@ -167,7 +167,7 @@ async def test_another_watcher_goes_on_where_the_first_stopped(fleet: Fleet, die
 async def test_a_watcher_that_has_lost_its_lease_changes_nothing(fleet: Fleet) -> None:
     await fleet.run(FAILS)
     store, events = fleet.app.store, fleet.app.events
-    alerts = Alerts(store, fleet.app._post_to(fleet.app.settings.alert_url), timedelta(), events)  # type: ignore[arg-type]
+    alerts = AlertSender(store, fleet.app._post_to(fleet.app.settings.alert_url), timedelta(), events)  # type: ignore[arg-type]
     lead = fleet.watchers[0]._lead
     assert await lead.take()
     report = await check(store, {"workers": None})
@@ -186,7 +186,7 @@ async def test_a_database_that_could_not_be_asked_resolves_nothing(fleet: Fleet)
     await fleet.look(1)
     store = fleet.app.store
     lead = fleet.watchers[0]._lead
-    alerts = Alerts(store, fleet.app._post_to(fleet.app.settings.alert_url), AFTER, fleet.app.events)  # type: ignore[arg-type]
+    alerts = AlertSender(store, fleet.app._post_to(fleet.app.settings.alert_url), AFTER, fleet.app.events)  # type: ignore[arg-type]
     await alerts.saw(Report((Finding("database", "error", "away", "start it"),)), lead)
     assert await fleet.states() == ["noticed"]
 

@@ -9,7 +9,7 @@ from trueup.schedules import Every, Once
 from trueup.schedules.decide import REPLACED, Decision, decide
 from trueup.schedules.jitter import delay
 from trueup.schedules.misfire import Missed
-from trueup.schedules.overlap import Overlap, Runs
+from trueup.schedules.overlap import Overlap, RunCounts
 from trueup.schedules.policy import SchedulePolicy
 
 NOON = utc("2026-06-01T12:00")
@@ -17,7 +17,7 @@ TEN_SECONDS = Every("10s")
 HOUR = timedelta(hours=1)
 
 
-def after(seconds: float, policy: SchedulePolicy | None = None, runs: Runs = Runs()) -> Decision:  # noqa: B008
+def after(seconds: float, policy: SchedulePolicy | None = None, runs: RunCounts = RunCounts()) -> Decision:  # noqa: B008
     """What is decided so many seconds after noon, up to which everything is decided."""
     return decide("s", TEN_SECONDS, policy or SchedulePolicy(), NOON, NOON + timedelta(seconds=seconds), runs)
 
@@ -49,7 +49,7 @@ def test_a_clock_that_went_back_decides_nothing() -> None:
 
 
 def test_after_the_only_tick_there_is_no_next() -> None:
-    decision = decide("s", Once(NOON + HOUR), SchedulePolicy(), NOON, NOON + 2 * HOUR, Runs())
+    decision = decide("s", Once(NOON + HOUR), SchedulePolicy(), NOON, NOON + 2 * HOUR, RunCounts())
     assert fired(decision) == ["2026-06-01T13:00"]
     assert decision.next_due is None
 
@@ -65,7 +65,7 @@ def test_after_the_only_tick_there_is_no_next() -> None:
     ],
 )
 def test_three_ticks_that_meet_a_run_at_work(overlap: Overlap, count: int, stops: bool) -> None:
-    decision = after(30, SchedulePolicy(overlap=overlap), Runs(running=1))
+    decision = after(30, SchedulePolicy(overlap=overlap), RunCounts(running=1))
     assert len(decision.verdicts) == 3
     assert len(fired(decision)) == count
     assert decision.stop_running is stops
@@ -92,7 +92,7 @@ def test_with_cancel_running_what_was_missed_keeps_its_own_reason() -> None:
 @pytest.mark.parametrize("missed", ["latest", "all", "skip"])
 def test_every_tick_is_counted_once_whatever_the_policy(missed: Missed) -> None:
     for overlap in ("skip", "queue_one", "queue_all", "cancel_running", "allow"):
-        decision = after(600, SchedulePolicy(missed=missed, overlap=overlap), Runs(running=1))
+        decision = after(600, SchedulePolicy(missed=missed, overlap=overlap), RunCounts(running=1))
         assert sum(verdict.count for verdict in decision.verdicts) == 60
         assert all(verdict.fired is (verdict.reason is None) for verdict in decision.verdicts)
 
@@ -105,7 +105,7 @@ def test_jitter_delays_the_run_and_leaves_the_tick() -> None:
 
 
 def test_a_failing_schedule_skips_all_that_is_due_as_paused() -> None:
-    decision = decide("s", TEN_SECONDS, SchedulePolicy(), NOON, NOON + HOUR, Runs(), failing=True)
+    decision = decide("s", TEN_SECONDS, SchedulePolicy(), NOON, NOON + HOUR, RunCounts(), failing=True)
     assert fired(decision) == []
     assert reasons(decision) == ["paused"]
     assert decision.verdicts[0].count == 360

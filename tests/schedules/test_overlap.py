@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from trueup.errors import ConfigError
-from trueup.schedules.overlap import Action, Overlap, Queue, Refuse, Replace, Runs, Start, after, checked, decide
+from trueup.schedules.overlap import Action, Overlap, Queue, Refuse, Replace, RunCounts, Start, after, checked, decide
 
-FREE, RUNNING, WAITING, BOTH = Runs(), Runs(running=1), Runs(waiting=1), Runs(running=1, waiting=1)
+FREE, RUNNING, WAITING, BOTH = RunCounts(), RunCounts(running=1), RunCounts(waiting=1), RunCounts(running=1, waiting=1)
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue_one", "queue_all", "cancel_running", "allow"])
@@ -22,14 +22,14 @@ def test_a_tick_starts_when_nothing_is_unfinished(overlap: Overlap) -> None:
         ("queue_one", WAITING, Refuse("one is waiting already")),
         ("queue_one", BOTH, Refuse("one is waiting already")),
         ("queue_all", BOTH, Queue()),
-        ("queue_all", Runs(1, 99), Queue()),
-        ("queue_all", Runs(1, 100), Refuse("100 are waiting already")),
+        ("queue_all", RunCounts(1, 99), Queue()),
+        ("queue_all", RunCounts(1, 100), Refuse("100 are waiting already")),
         ("cancel_running", RUNNING, Replace()),
         ("cancel_running", WAITING, Replace()),
-        ("allow", Runs(7, 7), Start()),
+        ("allow", RunCounts(7, 7), Start()),
     ],
 )
-def test_a_tick_that_meets_unfinished_runs(overlap: Overlap, runs: Runs, action: Action) -> None:
+def test_a_tick_that_meets_unfinished_runs(overlap: Overlap, runs: RunCounts, action: Action) -> None:
     assert decide(overlap, runs) == action
 
 
@@ -50,7 +50,7 @@ def test_many_ticks_due_together_make_no_more_runs_than_the_policy_allows(overla
 
 def test_queue_one_lets_one_wait_behind_the_one_that_runs() -> None:
     runs = after(decide("queue_one", RUNNING), RUNNING)
-    assert runs == Runs(running=1, waiting=1)
+    assert runs == RunCounts(running=1, waiting=1)
     assert after(decide("queue_one", runs), runs) == runs
 
 

@@ -22,7 +22,7 @@ from trueup.operate.audit import audit
 from trueup.schedules import Cron, Every, Once
 from trueup.schedules.decide import REPLACED, decide
 from trueup.schedules.jitter import delay
-from trueup.schedules.overlap import Overlap, Runs
+from trueup.schedules.overlap import Overlap, RunCounts
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
 from trueup.store.db.load import Statements
@@ -630,7 +630,7 @@ async def test_a_planner_that_read_the_row_before_an_edit_changes_nothing(
         "unreadable_versions": [],
     }
     (stale,) = await store.pool.fetch(store.statements["schedules/due"], due)
-    decision = decide("nightly", MINUTELY, SchedulePolicy(), stale[5], clock.now(), Runs())
+    decision = decide("nightly", MINUTELY, SchedulePolicy(), stale[5], clock.now(), RunCounts())
     assert decision.verdicts[0].fired
     await store.schedules.pause(["nightly"], "an incident")
     await desk.scalar("delete from trueup.ticks")  # pruned: only the watermark and the version are left to tell

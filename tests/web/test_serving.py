@@ -11,7 +11,7 @@ import pytest
 
 from trueup.web import serving
 from trueup.web.guard import Guard, Receive, Rules, Scope, Send
-from trueup.web.serving import Probes, Server
+from trueup.web.serving import ProbeAnswers, Server
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,7 +23,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def asked(path: str, ready: Any, method: str = "GET") -> httpx.Response:
     guarded = Guard(application, Rules(token="a secret of sixteen or more"))
-    transport = httpx.ASGITransport(Probes(guarded, ready))
+    transport = httpx.ASGITransport(ProbeAnswers(guarded, ready))
     async with httpx.AsyncClient(transport=transport, base_url="http://10.0.0.7:8080") as client:
         return await client.request(method, path)
 

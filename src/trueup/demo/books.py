@@ -1,4 +1,4 @@
-"""What the database says while the demo runs. Read only, but for what the demo remembers, and the user who leaves."""
+"""The demo's queries. They only read, except for the demo's own records and the user who leaves."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ update demo.expected as x set fate = 'withdrawn' from last where x.event_id = la
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Those that fell due during the downtime, by what has become of them."""
+    """The messages that fell due during the downtime, by their state."""
 
     due: int
     pending: int
@@ -78,7 +78,7 @@ class Messages:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """How far the fleet has come: of the messages delivered, the one that was due last."""
+    """The progress of the fleet: the delivered message that was due last."""
 
     lateness: timedelta
     timezone: str
@@ -90,12 +90,12 @@ class Snapshot:
     holders: dict[UUID, int]  # process ids
     in_hand: dict[UUID, int]
     front: Front | None
-    resting: bool  # the fleet waits for the receiver to come back
+    resting: bool  # the circuit breaker is open: the fleet waits for the receiver
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """What was planned yesterday."""
+class PlannedYesterday:
+    """The messages that were planned yesterday."""
 
     due: int
     later: int
@@ -104,7 +104,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A message in a worker's hand."""
+    """A message that a worker has claimed."""
 
     key: str
     term: int
@@ -129,9 +129,9 @@ class Books:
             resting[0],
         )
 
-    def planned(self) -> Planned:
+    def planned(self) -> PlannedYesterday:
         (row,) = self._connection.execute(PLANNED)
-        return Planned(*row)
+        return PlannedYesterday(*row)
 
     def held(self, holders: Sequence[UUID]) -> list[Held]:
         return [Held(*row) for row in self._connection.execute(HELD, [list(holders)])]
@@ -144,8 +144,8 @@ class Books:
             )
 
     def forget_finished(self) -> None:
-        """What is out of a lost worker's hand although its lease has not passed was finished by a statement that it had sent
-        before. To be called often until the leases have passed."""
+        """A message that a lost worker no longer holds although its lease has not expired was finished by a statement that the
+        worker had sent before. Call this often until the leases have expired."""
         self._connection.execute(FINISHED_ALL_THE_SAME)
 
     def still_lost(self) -> int:
@@ -154,5 +154,5 @@ class Books:
         return int(row[0])
 
     def withdraw_last(self) -> tuple[str, str] | None:
-        """The user whose message waits at the end of the line goes, and the message with them. Returns name and zone."""
+        """Delete the user whose message is last in the queue, and the message. Returns name and zone."""
         return self._connection.execute(LAST_IN_LINE).fetchone()

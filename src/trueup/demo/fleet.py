@@ -24,8 +24,8 @@ class Condition(StrEnum):
     STOPPED = "stopped"
 
 
-class Part:
-    """A place among the demo's processes: one process after another, all writing to one log."""
+class DemoProcess:
+    """One of the demo's processes. When it is restarted, the new process writes to the same log."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
@@ -55,7 +55,7 @@ class Part:
                 [sys.executable, "-m", *self._command],
                 cwd=self.log.parent,
                 env=self._environment,
-                stdin=subprocess.PIPE,  # its end tells the process that we are gone
+                stdin=subprocess.PIPE,  # when it closes, the process knows that we are gone
                 stdout=log,
                 stderr=log,
                 # A group of its own within our session: Ctrl-C does not reach it, and when we die while it is frozen
@@ -66,7 +66,7 @@ class Part:
         self.condition = Condition.WORKING
 
     def kill(self) -> None:
-        """Gone afterwards, without a word. Harmless when it is already."""
+        """Kill the process with SIGKILL. Does nothing when it has ended."""
         if self._process is not None:
             self._process.kill()
             self._end(Condition.KILLED)
@@ -83,13 +83,13 @@ class Part:
         self._signal(signal.SIGTERM)
 
     def await_stop(self) -> int:
-        """Its exit status. Raises subprocess.TimeoutExpired."""
+        """Wait for its end and return its exit status. Raises subprocess.TimeoutExpired."""
         assert self._process is not None
         self._process.wait(STOP_WITHIN)
         return self._end(Condition.STOPPED)
 
     def died(self) -> int | None:
-        """Its exit status, when it has ended by itself."""
+        """Its exit status if it has ended by itself."""
         return self._process.poll() if self._process is not None else None
 
     def log_tail(self) -> str:
@@ -111,17 +111,17 @@ class Part:
         return status
 
 
-class Worker(Part):
+class DemoWorker(DemoProcess):
     def __init__(self, name: str, log: Path, environment: Mapping[str, str]) -> None:
         super().__init__(name, ["trueup.demo.worker"], log, environment)
-        self.holders: set[UUID] = set()  # every name it has ever held rows under, as far as seen
+        self.holders: set[UUID] = set()  # every holder id that it was seen with
 
     @property
     def title(self) -> str:
         return f"worker {self.name}"
 
     def written(self, event: str) -> Iterator[Mapping[str, Any]]:
-        """The lines of its log about an event."""
+        """The lines of its log with this event."""
         mark = f'"event_name":"{event}"'.encode()
         for line in self.log.read_bytes().splitlines() if self.log.exists() else ():
             if mark in line:

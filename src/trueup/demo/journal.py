@@ -1,4 +1,4 @@
-"""What the receiver has written down: the other side of every proof, which knows nothing of the database."""
+"""The receiver's journal: the other side of every proof, independent of the database."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ class Arrival:
     at: float  # seconds since 1970, by the receiver's clock
     digest: str  # of the body
     message: str
-    unwanted: bool = False  # it was answered that it must not come again
+    unwanted: bool = False  # the receiver answered that it must not be sent again
 
 
 @dataclass(slots=True)
 class Journal:
     path: Path
     arrivals: list[Arrival] = field(default_factory=list)
-    keys: set[str] = field(default_factory=set)  # of messages that were taken
+    keys: set[str] = field(default_factory=set)  # of accepted messages
     _read: int = 0
 
     def refresh(self) -> None:
-        """Read on from where we were."""
+        """Read the lines that were added."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
             file.seek(self._read)
             for line in file:
-                if not line.endswith(b"\n"):  # only just being written
+                if not line.endswith(b"\n"):  # still being written
                     break
                 self._read += len(line)
                 self._add(Arrival(**orjson.loads(line)))
@@ -47,27 +47,27 @@ class Journal:
 
     @property
     def taken(self) -> Sequence[Arrival]:
-        """Arrivals that were not refused; a message that came twice is there twice."""
+        """Arrivals that were not refused; a message that arrived twice is listed twice."""
         return [arrival for arrival in self.arrivals if not arrival.unwanted]
 
     def first(self) -> dict[str, Arrival]:
-        """By key, in the order in which they came first."""
+        """By key, in the order of their first arrivals."""
         found: dict[str, Arrival] = {}
         for arrival in self.taken:
             found.setdefault(arrival.key, arrival)
         return found
 
     def again(self) -> int:
-        """How often a message came that had been taken before."""
+        """How often an accepted message arrived again."""
         return len(self.taken) - len(self.keys)
 
     def changed(self) -> int:
-        """Keys under which different bodies came."""
+        """Keys that arrived with different bodies."""
         different = Counter(key for key, _ in {(arrival.key, arrival.digest) for arrival in self.taken})
         return sum(1 for count in different.values() if count > 1)
 
     def busiest(self, seconds: float) -> float:
-        """Arrivals a second in the fullest stretch of that many seconds."""
+        """Arrivals per second in the busiest interval of that many seconds."""
         times = sorted(arrival.at for arrival in self.arrivals)
         most, start = 0, 0
         for end, at in enumerate(times):
@@ -82,7 +82,7 @@ class Journal:
         What has the same moment has no order.
         """
         worst = 0
-        later: list[Any] = []  # the moments of what came afterwards, sorted
+        later: list[Any] = []  # the due times of later arrivals, sorted
         for key in reversed(self.first()):
             if key in due:
                 place = bisect_left(later, due[key])

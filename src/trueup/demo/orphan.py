@@ -1,4 +1,4 @@
-"""What every process of the demo does first: see to it that it does not outlive the demo."""
+"""The first thing that every process of the demo does: it ensures that it does not outlive the demo."""
 
 from __future__ import annotations
 

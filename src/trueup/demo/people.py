@@ -1,4 +1,4 @@
-"""The demo's users: ordinary ones, some with names that have broken other programs, and one that no message can reach."""
+"""The demo's users: ordinary ones, some with names that have broken other programs, and one whose messages are always refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AWKWARD = (
 UNWANTED = "Nobody Home"  # the receiver refuses messages with this name for good
 
 
-class Person(NamedTuple):
+class DemoUser(NamedTuple):
     first_name: str
     last_name: str
     born: date
@@ -23,7 +23,7 @@ class Person(NamedTuple):
     fate: str
 
 
-def everybody(seed: Any, users: int, yesterday: datetime) -> Iterator[Person]:
+def everybody(seed: Any, users: int, yesterday: datetime) -> Iterator[DemoUser]:
     """Users whose birthday began within the day after that moment, the special ones among them; and some whose birthday is
     after it. `seed` is the application's own module that makes up users."""
     # The first one lives where clocks are never changed: that message is due for sure.
@@ -32,6 +32,6 @@ def everybody(seed: Any, users: int, yesterday: datetime) -> Iterator[Person]:
         first_name, last_name, fate = (
             special[number] if number < len(special) else (made.first_name, made.last_name, "delivered")
         )
-        yield Person(first_name, last_name, made.born, made.timezone, fate)
+        yield DemoUser(first_name, last_name, made.born, made.timezone, fate)
     for made in seed.made_up(FOR_LATER, yesterday + timedelta(days=2), days=1):
-        yield Person(made.first_name, made.last_name, made.born, made.timezone, "later")
+        yield DemoUser(made.first_name, made.last_name, made.born, made.timezone, "later")

@@ -1,4 +1,4 @@
-"""The proof: what must be true when everything has ended, each line with what was expected, what was found, and where.
+"""The proof: checks of the final state, each with the expected and the actual value, and their source.
 
 Three sides are compared that know nothing of each other: what the demo planned yesterday (`demo.expected`), what the
 application and trueup have in the database now, and what the receiver has written down.
@@ -16,9 +16,9 @@ from trueup.demo.journal import Journal
 from trueup.demo.view import hours
 
 DOWNTIME = timedelta(hours=24)
-MIN_WORST = timedelta(hours=20)  # there is a zone where nine o'clock came within four hours, whenever the demo is run
-IN_HAND = 100  # the most that a worker of the application claims at a time
-STRETCH = 10.0  # seconds that the busiest moment lasts
+MIN_WORST = timedelta(hours=20)  # at any time there is a zone in which it was nine o'clock less than four hours ago
+IN_HAND = 100  # the batch size of the application's workers
+STRETCH = 10.0  # seconds of the busiest interval
 SLACK = 0.15  # of the rate: messages start at their moments, and arrive in bunches on a machine that is busy
 
 Source = Literal["database", "receiver", "both", "logs"]
@@ -35,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What there is to look at; `refused` is how many late outcomes the workers say were refused."""
+    """The data for the checks; `refused` is the number of late outcomes that were refused, according to the workers' logs."""
 
     connection: Connection[Any]
     journal: Journal
@@ -173,7 +173,7 @@ def taken_over(database: Connection[Any]) -> Check:
 
 
 def late_finishes_refused(database: Connection[Any], refused: int) -> Check:
-    # A message is executed at the moment of its last claim: one from before the loss was written by who had lost it.
+    # A message is executed at the time of its last claim: a claim from before the loss belongs to the worker that was lost.
     (written,) = _row(
         database,
         """

@@ -1,11 +1,12 @@
-"""What the demo shows: a live picture on a terminal, plain lines elsewhere. Story lines stay, the picture is redrawn below."""
+"""The demo's output: a live picture on a terminal, plain lines elsewhere. Lines of the story stay; the picture is redrawn below
+them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self, TypeAlias
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -28,35 +29,6 @@ STYLES = {
 }
 
 
-class Screen(Protocol):
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def title(self, text: str) -> None: ...
-
-    def say(self, text: str, style: str = "") -> None:
-        """A line of the story, with the time since the start."""
-
-    def due(self) -> bool:
-        """Whether it is time for the next picture."""
-
-    def show(self, view: View) -> None:
-        """How things stand."""
-
-    def proof(self, checks: Sequence[Check]) -> None: ...
-
-    def hand_over(self, title: str) -> bool:
-        """Whether a program may write to the terminal now; the live picture is gone then, and its place is below the title."""
-
-    def quote(self, text: str) -> None:
-        """What a program has written, or what is to be copied: lines are not folded."""
-
-    def conclude(self, text: str, style: str) -> None:
-        """The last word."""
-
-
 class _Base:
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -69,6 +41,7 @@ class _Base:
         return time.monotonic() - self._start
 
     def due(self) -> bool:
+        """Whether it is time for the next picture."""
         return time.monotonic() - self._shown_at >= self._every
 
     def _mark(self, check: Check) -> str:
@@ -77,7 +50,7 @@ class _Base:
         return "✓" if check.holds else "✗"
 
     def _write(self, text: str, style: str = "") -> None:
-        """As it is: no markup, no folding."""
+        """Write the text without markup or wrapping."""
         self.console.print(Text(self._shown(text), style), soft_wrap=True)
 
     def _shown(self, text: str) -> str:
@@ -105,6 +78,7 @@ class PlainScreen(_Base):
         self._write(text)
 
     def say(self, text: str, style: str = "") -> None:
+        """A line of the story, with the time since the start."""
         self._write(f"{self.elapsed:6.1f} s  {text}")
 
     def show(self, view: View) -> None:
@@ -124,10 +98,12 @@ class PlainScreen(_Base):
             )
 
     def hand_over(self, title: str) -> bool:
+        """Whether a program may write to the terminal now; the live picture is gone then, and its place is below the title."""
         self._write(title)
         return False
 
     def quote(self, text: str) -> None:
+        """Show a program's output, or text to copy, without wrapping lines."""
         self._write(text)
 
     def conclude(self, text: str, style: str) -> None:
@@ -194,7 +170,10 @@ class LiveScreen(_Base):
         self.console.print(Text(self._shown(text), style))
 
 
-def make_screen(plain: bool | None) -> PlainScreen | LiveScreen:
+Screen: TypeAlias = PlainScreen | LiveScreen
+
+
+def make_screen(plain: bool | None) -> Screen:
     console = Console(highlight=False)
     if plain is None:
         plain = not console.is_terminal or console.is_dumb_terminal

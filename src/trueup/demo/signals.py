@@ -1,4 +1,4 @@
-"""Ctrl-C and its relatives, as an exception that nothing takes for an error."""
+"""Ctrl-C and other ending signals as an exception that no handler of errors catches."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from types import FrameType
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Interrupted(BaseException):
-    """We were told to end; `status` is the exit status that says so."""
+class EndedBySignal(BaseException):
+    """A signal asked us to end; `status` is the exit status for it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -21,12 +21,12 @@ class Interrupted(BaseException):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise Interrupted on the first signal; those after it are ignored, as we are ending already."""
+    """Raise EndedBySignal on the first signal; those after it are ignored, as we are ending already."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         for each in ENDING:
             signal.signal(each, signal.SIG_IGN)
-        raise Interrupted(number)
+        raise EndedBySignal(number)
 
     with _handled_by(interrupt):
         yield

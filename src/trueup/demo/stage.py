@@ -1,4 +1,4 @@
-"""Where the demo takes place: a directory of its own, with a PostgreSQL and the processes on it. Nothing else is touched."""
+"""The demo's environment: a directory of its own with a PostgreSQL and the processes. Nothing else is touched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 
 from trueup.demo import application
-from trueup.demo.fleet import Part, Worker
+from trueup.demo.fleet import DemoProcess, DemoWorker
 from trueup.demo.journal import Journal
 from trueup.embedded.embedded import EmbeddedPostgres
 from trueup.errors import TrueupError
@@ -48,7 +48,7 @@ REPORT_WITHIN = 30.0  # seconds
 
 
 class StepFailed(Exception):
-    """Something did not happen as it should have; `detail` is what was last written about it."""
+    """A step of the demo failed; `detail` has the last lines of the log."""
 
     def __init__(self, what: str, detail: str = "") -> None:
         super().__init__(what)
@@ -67,9 +67,9 @@ class Stage:
         self._rate = rate
         self._names = ascii_uppercase[:workers]
         self._environment: dict[str, str] = {}
-        self._parts: list[Part] = []
+        self._parts: list[DemoProcess] = []
         self.database_url = ""
-        self.workers: list[Worker] = []
+        self.workers: list[DemoWorker] = []
 
     @contextmanager
     def database(self) -> Iterator[psycopg.Connection[Any]]:
@@ -90,13 +90,13 @@ class Stage:
                 "BIRTHDAYS_RATE": f"{self._rate}/s",
             }
         )
-        self.workers = [Worker(name, self._log(f"worker-{name}"), self._environment) for name in self._names]
+        self.workers = [DemoWorker(name, self._log(f"worker-{name}"), self._environment) for name in self._names]
         self.receiver = self.part("receiver", str(self.receiver_port), str(self.journal.path))
         self._parts += self.workers
 
-    def part(self, module: str, *arguments: str) -> Part:
-        """A process of the demo, yet to be started: one of its modules."""
-        made = Part(module, [f"trueup.demo.{module}", *arguments], self._log(module), self._environment)
+    def part(self, module: str, *arguments: str) -> DemoProcess:
+        """A process that runs one of the demo's modules; it is not started yet."""
+        made = DemoProcess(module, [f"trueup.demo.{module}", *arguments], self._log(module), self._environment)
         self._parts.append(made)
         return made
 
@@ -122,7 +122,7 @@ class Stage:
         for part in self._parts:
             part.kill()
         with suppress(TrueupError, TimeoutError, OSError):
-            # A server that is only just starting may not heed this; it ends when it finds its directory gone.
+            # A server that is still starting may ignore this; it ends when it finds its directory gone.
             self._postgres.stop()
         if not keep:
             shutil.rmtree(self.directory, ignore_errors=True)

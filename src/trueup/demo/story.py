@@ -1,4 +1,4 @@
-"""The story: a day of downtime, made up for by workers of which one is killed and one is frozen, to a receiver that fails."""
+"""The story: after a day of downtime, workers catch up while one is killed, one is frozen, and the receiver fails."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import psycopg
 
 from trueup.demo import application, proof
 from trueup.demo.books import Books, Held, Snapshot
-from trueup.demo.fleet import Part, Worker
+from trueup.demo.fleet import DemoProcess, DemoWorker
 from trueup.demo.people import UNWANTED
 from trueup.demo.proof import DOWNTIME, Check, Evidence
 from trueup.demo.screen import Screen, make_screen
-from trueup.demo.signals import Interrupted, interruptible, undisturbed
+from trueup.demo.signals import EndedBySignal, interruptible, undisturbed
 from trueup.demo.stage import LEASE, Stage, StepFailed, free_port, listens
-from trueup.demo.view import Pace, View, WorkerView
+from trueup.demo.view import DeliveryRate, View, WorkerView
 from trueup.errors import ConfigError, EmbeddedUnavailable, TrueupError
 
 MIN_WORKERS, MAX_WORKERS = 3, 6  # one is killed while another is frozen; more show nothing new
-MIN_SECONDS = 25  # of sending, or all are sent before anything can happen
+MIN_SECONDS = 25  # seconds of sending; with less, all messages are sent before anything can happen
 ROUND = 60  # seconds of sending, before all of it happens again
 MIN_RATE, MAX_RATE = 20, 200  # a second: below it no worker has several in hand; above it two cores cannot keep up
 POLL = 0.05  # seconds
 STEP_WITHIN = 60.0  # seconds
 ENOUGH_IN_HAND = 3  # messages a worker should hold when something happens to it
-ENOUGH_TAKEN_OVER = 6  # messages, before the story goes on: the others follow while it does
+ENOUGH_TAKEN_OVER = 6  # messages taken over before the story continues; the others follow meanwhile
 RECEIVER_AWAY_FOR = 2.0  # seconds, and as long as it takes to start
 SEEDED = 50  # users a second, at least
-SLOWER = 4.0  # times, on a machine that is busy with other things
+SLOWER = 4.0  # times slower, on a busy machine
 
 
 def run(*, workers: int = 3, users: int = 2000, rate: int = 60, keep: bool = False, plain: bool | None = None) -> int:
@@ -52,7 +52,7 @@ def run(*, workers: int = 3, users: int = 2000, rate: int = 60, keep: bool = Fal
         try:
             with screen:
                 status = _tell(stage, screen, users, rate, keep=keep)
-        except Interrupted as interrupted:
+        except EndedBySignal as interrupted:
             screen.conclude("interrupted: cleaning up", "yellow")
             status = interrupted.status
         except Exception:
@@ -67,7 +67,7 @@ def run(*, workers: int = 3, users: int = 2000, rate: int = 60, keep: bool = Fal
 
 
 def _wrong(workers: int, users: int, rate: int) -> str:
-    """Why it cannot begin, if so."""
+    """Why the story cannot begin; None if it can."""
     if not application.found():
         return "The application of the demo is neither in this package nor beside it: run it from a whole checkout"
     missing = application.missing()
@@ -114,10 +114,10 @@ class Story:
         self._books = Books(connection)
         self._journal = stage.journal
         self._rate = rate
-        self._pace = Pace()
+        self._pace = DeliveryRate()
         self._rounds = 0
         self._killed, self._frozen = stage.workers[-2:]
-        self._dashboard: Part | None = None
+        self._dashboard: DemoProcess | None = None
         self._dashboard_url = ""
 
     def tell(self, users: int) -> Sequence[Check]:
@@ -142,7 +142,7 @@ class Story:
         self._interrupt_receiver()
 
     def _wait_for_more(self) -> bool:
-        """Until a minute's messages are delivered, when enough wait for all of it to happen again; whether they do."""
+        """Wait until a minute's messages are delivered. Returns whether enough wait for another round."""
         messages, enough = self._look().messages, ROUND * self._rate
         if messages.due - messages.ended < enough + MIN_SECONDS * self._rate:
             return False
@@ -179,7 +179,7 @@ class Story:
             while True:
                 self._check(api, self._stage.receiver, *([] if self._dashboard is None else [self._dashboard]))
                 time.sleep(POLL)
-        except Interrupted:
+        except EndedBySignal:
             self._screen.conclude("ending", "")
 
     # -- acts ---------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class Story:
             raise StepFailed("no message is waiting any more")
         self._screen.say(f"{gone[0]} ({gone[1]}) closes the account while the message still waits")
 
-    def _freeze(self, worker: Worker) -> None:
+    def _freeze(self, worker: DemoWorker) -> None:
         self._until(lambda: self._caught_busy(worker), f"worker {worker.name} is in the middle of something")
         held = self._left_with(worker)
         self._screen.say(
@@ -229,13 +229,13 @@ class Story:
             "bold cyan",
         )
 
-    def _kill(self, worker: Worker) -> None:
+    def _kill(self, worker: DemoWorker) -> None:
         self._until(lambda: self._caught_busy(worker), f"worker {worker.name} is in the middle of something")
         worker.kill()
         held = self._left_with(worker)
         self._screen.say(f"worker {worker.name} is killed (SIGKILL) {self._with_in_hand(held)}", "bold red")
 
-    def _restart(self, worker: Worker) -> None:
+    def _restart(self, worker: DemoWorker) -> None:
         since, lost = time.monotonic(), [self._killed, self._frozen]
         self._until(lambda: self._leases_passed(lost), "the leases of both have passed")
         self._screen.say(
@@ -247,7 +247,7 @@ class Story:
         self._until(lambda: before - self._books.still_lost() >= enough, "what they held is taken over")
         self._screen.say("others take over what both had in hand, one message at a time", "green")
 
-    def _thaw(self, worker: Worker) -> None:
+    def _thaw(self, worker: DemoWorker) -> None:
         before = self._refused()
         worker.thaw()
         self._until(lambda: self._refused() > before, f"the late outcomes of worker {worker.name} are refused")
@@ -313,11 +313,11 @@ class Story:
 
     # -- parts of acts --------------------------------------------------------------------------------------------------
 
-    def _held(self, worker: Worker) -> list[Held]:
+    def _held(self, worker: DemoWorker) -> list[Held]:
         return self._books.held(list(worker.holders))
 
-    def _is_busy(self, worker: Worker) -> bool:
-        """In the middle of sending, and not only with messages in hand: one has arrived, and is not marked as sent."""
+    def _is_busy(self, worker: DemoWorker) -> bool:
+        """Whether it is sending: a message has arrived at the receiver and is not marked as sent."""
         self._look()
         held = self._held(worker)
         return len(held) >= ENOUGH_IN_HAND and self._arrived(held) > 0
@@ -326,7 +326,7 @@ class Story:
         self._journal.refresh()
         return sum(each.key in self._journal.keys for each in held)
 
-    def _caught_busy(self, worker: Worker) -> bool:
+    def _caught_busy(self, worker: DemoWorker) -> bool:
         """Freeze it while busy; look again once it is frozen, as it may just have finished."""
         if not self._is_busy(worker):
             return False
@@ -336,11 +336,11 @@ class Story:
         worker.thaw()
         return False
 
-    def _leases_passed(self, lost: Sequence[Worker]) -> bool:
+    def _leases_passed(self, lost: Sequence[DemoWorker]) -> bool:
         self._books.forget_finished()
         return all(held.expired for worker in lost for held in self._held(worker))
 
-    def _left_with(self, worker: Worker) -> list[Held]:
+    def _left_with(self, worker: DemoWorker) -> list[Held]:
         """What a worker that can do nothing more holds, as soon as the server seems to be through with what it had sent."""
         before, held = None, self._held(worker)
         while {each.key for each in held} != before:
@@ -358,11 +358,11 @@ class Story:
         return messages.ended == messages.due and self._jobs_left() == 0
 
     def _jobs_left(self) -> int:
-        """Next year's message of who could not be reached is planned by a job."""
+        """How many jobs are left that plan next year's messages of unreachable users."""
         (row,) = self._connection.execute("select count(*) from trueup.jobs")
         return int(row[0])
 
-    def _await_stop(self, worker: Worker) -> None:
+    def _await_stop(self, worker: DemoWorker) -> None:
         try:
             status = worker.await_stop()
         except subprocess.TimeoutExpired:
@@ -370,7 +370,7 @@ class Story:
         if status != 0:
             raise StepFailed(f"worker {worker.name} ended with status {status} ({worker.log})", worker.log_tail())
 
-    def _is_there(self, worker: Worker) -> bool:
+    def _is_there(self, worker: DemoWorker) -> bool:
         return worker.pid in self._look().holders.values()
 
     def _refused(self) -> int:
@@ -382,9 +382,9 @@ class Story:
         what: str,
         within: float = STEP_WITHIN,
         *,
-        others: Sequence[Part] | None = None,
+        others: Sequence[DemoProcess] | None = None,
     ) -> None:
-        """Go on looking until it is so. Raises StepFailed after a while, and when a process died that should live."""
+        """Wait until the condition holds. Raises StepFailed after a while, or when a process died that should live."""
         deadline = time.monotonic() + within
         while not condition():
             if self._screen.due() and others is None:
@@ -395,7 +395,7 @@ class Story:
             time.sleep(POLL)
 
     def _look(self) -> Snapshot:
-        """How things stand; remembers under which names each worker holds its messages."""
+        """The current state; remembers the holder ids of each worker."""
         snapshot = self._books.snapshot()
         for holder, pid in snapshot.holders.items():
             for worker in self._stage.workers:
@@ -421,10 +421,10 @@ class Story:
             self._journal.again(),
         )
 
-    def _alive(self) -> Sequence[Part]:
+    def _alive(self) -> Sequence[DemoProcess]:
         return [*self._stage.workers, self._stage.receiver]
 
-    def _check(self, *parts: Part) -> None:
+    def _check(self, *parts: DemoProcess) -> None:
         for part in parts:
             if (status := part.died()) is not None:
                 raise StepFailed(f"{part.title} ended with status {status} ({part.log})", part.log_tail())
@@ -437,6 +437,6 @@ def _times(rounds: int) -> str:
     return f", {rounds} times" if rounds > 1 else ""
 
 
-def _names(workers: Sequence[Worker]) -> str:
+def _names(workers: Sequence[DemoWorker]) -> str:
     *most, last = [worker.name for worker in workers]
     return f"{', '.join(most)} and {last}" if most else last

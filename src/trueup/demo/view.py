@@ -1,4 +1,4 @@
-"""How things stand, put together for the screen."""
+"""The current state, composed for the screen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import timedelta
 from trueup.demo.books import Front, Messages
 from trueup.demo.fleet import Condition
 
-OVER = 3.0  # seconds that the pace is measured over
+OVER = 3.0  # seconds over which the rate is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class View:
     workers: Sequence[WorkerView]
     front: Front | None
     per_second: float
-    resting: bool  # the fleet waits for the receiver
+    resting: bool  # the circuit breaker is open: the fleet waits for the receiver
     receiver_is_up: bool
     received: int
     again: int
 
 
-class Pace:
-    """How many a second, over the last few seconds."""
+class DeliveryRate:
+    """Deliveries per second, over the last few seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()

@@ -1,7 +1,7 @@
 """Yesterday, when everything was still fine: `python -m trueup.demo.yesterday HOURS USERS`, by a clock that is HOURS slow.
 
-The users are made as the API makes them, a worker sends what is due, which is nothing yet, and stops. That is the last sign of
-life of anybody.
+The users are created as the API creates them. A worker starts, sends what is due, which is nothing yet, and stops. That is the
+last heartbeat of the fleet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Jobs and quarantined rows in Django's admin, to look at, with actions for what people do to them.
+"""Jobs and quarantined rows in Django's admin, read-only, with actions for operators.
 
 The actions are those of `app.jobs` and `app.reconcilers`.
 """
@@ -21,37 +21,38 @@ from trueup.errors import NotFound
 from trueup.masking import mask_value
 from trueup.operate.acting import acting
 
-MAX_COUNT = 10_000  # jobs that are counted for the number of pages
+MAX_COUNT = 10_000  # jobs counted for the number of pages
 
 
 class BoundedPaginator(Paginator):
-    """A history of millions is not counted for every page."""
+    """Stops counting at MAX_COUNT, so that a history of millions is not counted for every page."""
 
     @cached_property
     def count(self) -> int:
         return int(self.object_list[: MAX_COUNT + 1].count())
 
 
-class KindFilter(admin.SimpleListFilter):
-    """The kinds that the project declares; asking the table for its own would read all of it."""
+class ColumnFilter(admin.SimpleListFilter):
+    """Filters by the column `parameter_name`."""
+
+    def queryset(self, request: Any, queryset: Any) -> Any:
+        return queryset if self.value() is None else queryset.filter(**{self.parameter_name: self.value()})
+
+
+class KindFilter(ColumnFilter):
+    """The kinds that the project declares; reading them from the table would scan all of it."""
 
     title = parameter_name = "kind"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
         return [(kind, kind) for kind in sorted(job.kind for job in get_app().registry)]
 
-    def queryset(self, request: Any, queryset: Any) -> Any:
-        return queryset if self.value() is None else queryset.filter(kind=self.value())
 
-
-class StateFilter(admin.SimpleListFilter):
+class StateFilter(ColumnFilter):
     title = parameter_name = "state"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
         return [(state, state) for state in model_admin.states]
-
-    def queryset(self, request: Any, queryset: Any) -> Any:
-        return queryset if self.value() is None else queryset.filter(state=self.value())
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
@@ -98,7 +99,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return f"{last['type']}: {last['message']}"[:100] if last else ""
 
     def operate(self, request: Any, queryset: Any, done: str, move: Callable[[list[int]], Iterable[int]]) -> None:
-        """Do it, say so, and keep who did it in the admin's log."""
+        """Act, show the result, and record the user in the admin's log."""
         chosen = {each.pk: each for each in queryset}
         try:
             with acting(str(request.user), "web"):
@@ -171,16 +172,13 @@ class EndedJobAdmin(JobAdmin):
         self.operate(request, queryset, "discarded", move)
 
 
-class ReconcilerFilter(admin.SimpleListFilter):
+class ReconcilerFilter(ColumnFilter):
     """The reconcilers that the project declares."""
 
     title = parameter_name = "reconciler"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
         return [(name, name) for name in sorted(get_app().registered().reconcilers)]
-
-    def queryset(self, request: Any, queryset: Any) -> Any:
-        return queryset if self.value() is None else queryset.filter(reconciler=self.value())
 
 
 @admin.register(QuarantinedRow)
@@ -206,7 +204,7 @@ class QuarantinedRowAdmin(ReadOnlyAdmin):
         self.operate(request, queryset, "discarded", partial(self.moved, queryset, get_app().reconcilers.discard_sync))
 
     def moved(self, queryset: Any, move: Callable[[str, list[str]], Iterable[str]], terms: list[int]) -> list[int]:
-        """The terms of those that were moved; one action per reconciler."""
+        """The terms of the rows that were moved; one action per reconciler."""
         chosen = {(row.reconciler, row.key): row.pk for row in queryset if row.pk in terms}
         moved = []
         for reconciler in sorted({name for name, _ in chosen}):
@@ -216,7 +214,7 @@ class QuarantinedRowAdmin(ReadOnlyAdmin):
 
 
 def as_text(value: Any) -> Any:
-    """JSON for people, with what looks like a secret hidden."""
+    """Readable JSON, with everything that looks like a secret hidden."""
     if value is None:
         return "-"
     return format_html("<pre>{}</pre>", json.dumps(mask_value(value), indent=2, ensure_ascii=False))

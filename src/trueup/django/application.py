@@ -31,8 +31,8 @@ from trueup.work.worker import Worker
 
 T = TypeVar("T")
 
-OWN = ("DATABASE", "AUTODISCOVER")  # what settings.TRUEUP has beside trueup's settings
-NOWHERE = "postgresql:///"  # in place of an alias that cannot be used; the first use says why
+OWN = ("DATABASE", "AUTODISCOVER")  # keys of settings.TRUEUP that are not settings of trueup
+NOWHERE = "postgresql:///"  # replaces an alias that cannot be used; the first use raises the reason
 
 _making = threading.RLock()
 _made: DjangoApp | None = None
@@ -95,7 +95,7 @@ class DjangoApp(App):
 
     def _url(self) -> str:
         if self._database is None:
-            database_url(self.alias)  # says what is wrong
+            database_url(self.alias)  # raises the reason
         return super()._url()
 
     # App keeps its store here. Each use of it makes sure that Django's alias still leads to the same database.
@@ -110,7 +110,7 @@ class DjangoApp(App):
         self._open_store = store
 
     def _move(self) -> None:
-        """To another database: the test runner has made one, or has gone back to the project's own."""
+        """Switch to another database: the test runner has created one, or has returned to the project's own."""
         secret = Secret(self._where())
         if self._open_store is not None:
             self._open_store.close_sync()
@@ -147,9 +147,8 @@ class DjangoApp(App):
         return open_transaction(self.alias) if tx is None else checked(tx, self.alias)
 
     async def _in_callers_thread(self, tx: Any, put: Callable[[Any], T]) -> T | None:
-        """Stores in the transaction of the sync code that called this async code; None when it holds none.
-
-        No sync code called a handler.
+        """Stores in the transaction of the sync code that called this async code; None when it has none. Handlers are not called
+        by sync code.
         """
         if tx is not None or in_handler.get():
             return None

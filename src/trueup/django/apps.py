@@ -1,4 +1,4 @@
-"""What `"trueup.django"` in INSTALLED_APPS brings."""
+"""The Django application `"trueup.django"`."""
 
 from __future__ import annotations
 

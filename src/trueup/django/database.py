@@ -1,4 +1,4 @@
-"""Which PostgreSQL a Django alias leads to, as a connection string for trueup's own connections."""
+"""The PostgreSQL of a Django alias, as a connection string for trueup's own connections."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ def wrapper(alias: str) -> Any:
 
 
 def database_url(alias: str) -> str:
-    """Where the alias leads now: the test runner changes it. All that libpq knows of HOST, PORT and OPTIONS is in it.
-
-    Raises ConfigError when the alias cannot be used.
+    """The current database of the alias, which the test runner changes. Contains everything of HOST, PORT and OPTIONS that libpq
+    supports. Raises ConfigError when the alias cannot be used.
     """
     connection = wrapper(alias)
     try:
@@ -48,5 +47,5 @@ def database_url(alias: str) -> str:
 
 
 def name_of(alias: str) -> Any:
-    """The name of the alias's database now; cheap enough to ask at every use."""
+    """The current name of the alias's database; cheap enough to read at every use."""
     return connections.settings[alias].get("NAME")

@@ -37,7 +37,7 @@ class DjangoConnections:
                 try:
                     yield
                 finally:
-                    if thread in SyncToAsync.context_to_thread_executor:  # it was used
+                    if thread in SyncToAsync.context_to_thread_executor:  # the thread was used
                         await sync_to_async(connections.close_all)()
         finally:
             in_handler.reset(before)

@@ -1,4 +1,4 @@
-"""trueup's schema through `manage.py migrate`: Django's record of migrations, trueup's migrator for the work.
+"""trueup's schema through `manage.py migrate`: Django records the migrations, and trueup's migrator applies them.
 
 On a database without the schema the first migration applies every step that this release has; those after it then find
 nothing to do. On one that has it, a migration applies what is pending up to its step, and no `post` step: old workers may
@@ -72,14 +72,14 @@ def _migrator(connection: Any, through: str | None) -> Migrator:
 
 
 def after_migrate(using: str, **_: Any) -> None:
-    """What a test database needs beside its migrations: a schema where they are switched off, and an end without our sessions."""
+    """Prepares a test database: creates the schema where migrations are switched off, and closes our sessions at the end."""
     from django.db import connections
 
     if not is_home(using):
         return
     connection = connections[using]
     _end_sessions_before_destroying(connection.creation)
-    if MigrationLoader.migrations_module(LABEL)[0] is None:  # as test settings do for speed
+    if MigrationLoader.migrations_module(LABEL)[0] is None:  # test settings switch migrations off for speed
         connection.ensure_connection()
         if not connection.in_atomic_block:
             apply_steps(connection)
@@ -88,7 +88,7 @@ def after_migrate(using: str, **_: Any) -> None:
 def _end_sessions_before_destroying(creation: Any) -> None:
     """Close what tests have left open in the App before the runner drops their database, as it does with Django's own pool.
 
-    PostgreSQL drops no database that has sessions. Those of an event loop that has ended can only be ended by the server.
+    PostgreSQL drops no database that has sessions. Only the server can end those of an event loop that has ended.
     """
     if "_destroy_test_db" in vars(creation):
         return

@@ -10,7 +10,7 @@ from trueup.django import get_app
 
 
 def table(name: str) -> str:
-    """Django puts quotes around the whole of it."""
+    """Django quotes the whole name, so the schema's closing and the table's opening quote are in it."""
     return f'{get_app().settings.schema}"."{name}'
 
 
@@ -27,7 +27,7 @@ class ReadOnly(models.QuerySet):
 
 
 class ReadOnlyModel(models.Model):
-    """A row of trueup's, which only trueup writes."""
+    """A row of one of trueup's tables, which only trueup writes."""
 
     objects = ReadOnly.as_manager()
 
@@ -42,7 +42,7 @@ class ReadOnlyModel(models.Model):
 
 
 class JobRow(ReadOnlyModel):
-    """What live and ended jobs have in common."""
+    """The fields that live and ended jobs share."""
 
     id = models.BigIntegerField(primary_key=True)
     kind = models.TextField()
@@ -95,7 +95,7 @@ class EndedJob(JobRow):
         verbose_name = "ended job"
 
 
-class SetAside(ReadOnly):
+class SetAsideRows(ReadOnly):
     def as_listed(self) -> Any:
         return self.filter(state__in=("quarantined", "discarded"))  # in the words of the index rows_set_aside
 
@@ -116,7 +116,7 @@ class QuarantinedRow(ReadOnlyModel):
     reason = models.TextField(null=True)
     errors = models.JSONField()
 
-    objects = SetAside.as_manager()
+    objects = SetAsideRows.as_manager()
 
     class Meta:
         managed = False

@@ -174,7 +174,7 @@ def _context(result: Any) -> list[Any]:
 
 @contextmanager
 def _ending(ctx: Context, result: Any) -> Iterator[Any]:
-    """Around the function: sends the signals. A task that will be attempted again has not finished."""
+    """Around the function: sends the signals. `task_finished` is not sent for a task that will be attempted again."""
     sender = type(result.task.get_backend())
 
     def end(value: Any) -> None:
@@ -284,7 +284,7 @@ def _error(type_name: str, traceback: str) -> Any:
         path = type_name
     elif hasattr(builtins, type_name):
         path = f"builtins.{type_name}"
-    else:  # trueup's own word, such as WorkerLost
+    else:  # trueup's own name for it, such as WorkerLost
         path = "trueup.errors.JobFailed"
     return _base.TaskError(exception_class_path=path, traceback=traceback)
 

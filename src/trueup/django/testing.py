@@ -1,8 +1,9 @@
-"""Jobs in Django's tests: what was enqueued, and running it, on the connection of the test and inside its transaction.
+"""Jobs in Django's tests: finds enqueued jobs, and runs them on the test's connection and inside its transaction.
 
-A TestCase holds a transaction open that no other session can see into, a worker's included. So `run_jobs` claims, calls and finishes
-with the statements of a worker, but on Django's connection and in the test's own thread. It is not a worker in full: timeouts,
-limits, rates and `exhausted=` do not take part. A TransactionTestCase commits, and may run a real worker or ManualWorker instead.
+A TestCase holds a transaction open that no other session can see into, a worker's included. So `run_jobs` claims, calls and
+finishes with the statements of a worker, but on Django's connection and in the test's own thread. It is not a complete worker:
+timeouts, limits, rates and `exhausted=` do not apply. A TransactionTestCase commits, and may run a real worker or ManualWorker
+instead.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from trueup.store.db.message import Fetched
 from trueup.store.db.steps import fetch_sync
 from trueup.store.jobs import Jobs
 from trueup.store.workers import Identity, Workers
+from trueup.work.jobs.finisher import write
 from trueup.work.jobs.runner import tick_of
 
 LEASE = timedelta(hours=1)
@@ -64,7 +66,7 @@ def enqueued(job: Any = None, /, **arguments: Any) -> list[LiveJob]:
 
 
 def assert_enqueued(job: Any, /, *, times: int | None = None, **arguments: Any) -> list[LiveJob]:
-    """Raise AssertionError unless a run of this job or task, with these among its arguments, is there; `times`: exactly that many."""
+    """Raise AssertionError unless a run of this job or task with these arguments is enqueued; with `times`, exactly that many."""
     found = enqueued(job, **arguments)
     if len(found) == times if times is not None else found:
         return found
@@ -80,7 +82,7 @@ def assert_not_enqueued(job: Any, /, **arguments: Any) -> None:
 
 
 def _arguments(job: Any, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """By name, also those that a task was given by position."""
+    """The arguments by name, also positional ones of a task."""
     if not hasattr(job, "module_path"):
         return stored
     bound = signature(job.func).bind_partial(*[None] * job.takes_context, *stored["args"], **stored["kwargs"])
@@ -101,10 +103,10 @@ class Ran:
 def run_jobs(*, now: datetime | None = None, reraise: bool = True) -> list[Ran]:
     """Run jobs until none is due, also those that they enqueue. A job that fails is retried only when its time has come.
 
-    What a handler raises is written to the job, as a worker would, and raised here unless `reraise` is False. `now` is the time
-    to go by: later than it is, delayed jobs are due.
+    An error of a handler is written to the job, as a worker would, and raised here unless `reraise` is False. `now` replaces the
+    current time: with a later one, delayed jobs are due.
     """
-    runner = Runner(get_app(), now)
+    runner = JobRunner(get_app(), now)
     ran: list[Ran] = []
     with runner.registered():
         while claimed := runner.claim():
@@ -132,12 +134,12 @@ class OnDjangosConnection(BlockingDatabase):
         return fetch_sync(connection.connection, query, params or {})
 
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Fetched:
-        # What steers would hold until the test's transaction ends.
+        # The planner's settings would last until the test's transaction ends.
         return await self.fetch(query, params)
 
 
 class Fixed:
-    """A clock that stands still; without a moment, PostgreSQL's."""
+    """A clock that stands still."""
 
     def __init__(self, now: datetime | None) -> None:
         self._now = now
@@ -149,8 +151,8 @@ class Fixed:
         return 0.0
 
 
-class Runner:
-    """Also what a handler's Context works with (`jobs.context.JobAccess`)."""
+class JobRunner:
+    """Runs jobs, and is the JobAccess of the handlers' contexts (`jobs.context.JobAccess`)."""
 
     def __init__(self, app: DjangoApp, now: datetime | None) -> None:
         self._app = app
@@ -211,7 +213,8 @@ class Runner:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """A handler whose statement fails must not spoil the transaction of the test. All else that it wrote stays."""
+        """Keeps a handler's failed statement from breaking the test's transaction. Without a failure, the handler's writes
+        stay."""
         connection = wrapper(self._app.alias)
         if not connection.in_atomic_block:
             yield
@@ -227,24 +230,14 @@ class Runner:
                 connection.savepoint_commit(savepoint)
 
     def _write(self, job: ClaimedJob, move: Move) -> None:
-        match move:
-            case Complete(result):
-                finish(self._jobs.complete(self._holder, [job], [result]))
-            case RetryAfter(delay, failure):
-                finish(self._jobs.retry(self._holder, [job], [delay], [failure]))
-            case SnoozeFor(delay):
-                finish(self._jobs.snooze(self._holder, [job], [delay]))
-            case Bury():
-                finish(self._jobs.bury(self._holder, [job], [move.reason], [move.failures]))
-            case Drop(reason, tick_skipped):
-                finish(self._jobs.drop(self._holder, [job], [reason], [tick_skipped]))
-            case _:
-                raise ConfigError(f"job {job.id} ({job.kind}) needs a worker: {type(move).__name__}")
+        if not isinstance(move, Complete | RetryAfter | SnoozeFor | Bury | Drop):
+            raise ConfigError(f"job {job.id} ({job.kind}) needs a worker: {type(move).__name__}")
+        finish(write(self._jobs, self._holder, [job], [move]))
 
     # -- JobAccess --------------------------------------------------------------------------------------------------------
 
     def check(self, job: ClaimedJob) -> None:
-        """No worker can claim it."""
+        """Does nothing: no worker can claim the job."""
 
     async def progress(self, job: ClaimedJob, percent: float, note: str | None) -> None:
         await sync_to_async(self.progress_sync)(job, percent, note)

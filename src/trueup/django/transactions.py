@@ -1,4 +1,4 @@
-"""Which of Django's transactions an enqueue takes part in.
+"""Finds the Django transaction that an enqueue takes part in.
 
 Inside `transaction.atomic()`, and wherever else autocommit is off, that is the transaction of the App's alias in this thread.
 Anything else is committed at once, by a connection of trueup's own. Django's transactions belong to a thread: async code is
@@ -32,16 +32,15 @@ def open_transaction(alias: str) -> Any | None:
 
 
 def ask_the_test(connection: Any) -> None:
-    """Raises what Django or pytest-django raises for a query when this test may not use the database.
-
-    A connection of trueup's own would not be kept from it, and would lead to the project's database, not to that of the tests.
+    """Raises the error of Django or pytest-django for a query if this test may not use the database. They cannot stop trueup's
+    own connections, which would then lead to the project's database instead of the tests'.
     """
     if hasattr(mail, "outbox"):  # django.test.utils.setup_test_environment makes it
         connection.cursor().close()
 
 
 def checked(tx: Any, alias: str) -> Any:
-    """What was given as `tx=`. Raises ConfigError for a connection of Django's that leads to another database."""
+    """The given `tx=`. Raises ConfigError for a Django connection to another database."""
     if not is_django(tx) or tx.alias == alias:
         return tx
     ours, theirs = connections[alias].settings_dict, tx.settings_dict

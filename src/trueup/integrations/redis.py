@@ -33,7 +33,7 @@ from uuid import UUID
 from trueup.clock import elapsed
 from trueup.errors import ConfigError, NotAcquired
 from trueup.events import Events, LeaseGrantedOpenly
-from trueup.integrations.redis_servers import Answer, Fault, Question, Server, ask, connect
+from trueup.integrations.redis_servers import Answer, Fault, Question, RedisServer, ask, connect
 from trueup.store.leases import Terms
 
 __all__ = ["RedisLeases", "RedisQuorum", "Unavailable", "connect", "leases"]
@@ -123,7 +123,7 @@ class RedisQuorum:
                 "a quorum needs three or more different Redis servers, not databases of one; an even number adds no safety"
             )
         self._urls = tuple(urls)
-        self._servers = [Server(url) for url in urls]
+        self._servers = [RedisServer(url) for url in urls]
         self._terms = terms
         self._schema = schema
         self._own_key = key
@@ -268,7 +268,7 @@ class RedisLeases(RedisQuorum):
         events: Events | None = None,
     ) -> None:
         self._urls = (url,)
-        self._servers = [Server(url)]
+        self._servers = [RedisServer(url)]
         self._terms = terms
         self._schema = schema
         self._own_key = key

@@ -48,7 +48,7 @@ class Fault:
 Answer = int | str | None | Fault
 
 
-class Answers(NamedTuple):
+class ServerAnswers(NamedTuple):
     """The servers' answers. Servers that were not awaited, because the others decided, are in neither part."""
 
     given: tuple[int | str | None, ...]
@@ -67,7 +67,7 @@ class Asked:
     late: bool  # whether to run it after its deadline, too
 
 
-class Server:
+class RedisServer:
     """One server. `ask`, `interrupt` and `close` return at once."""
 
     def __init__(self, url: str) -> None:
@@ -112,12 +112,12 @@ class Server:
 
 
 def ask(
-    servers: Sequence[Server],
+    servers: Sequence[RedisServer],
     question: Question,
     *,
     enough: Callable[[Sequence[Answer]], bool] = lambda answers: False,
     late: bool = False,
-) -> Answers:
+) -> ServerAnswers:
     """Send to all servers at once; return when all have answered, `enough` have, or the time is over."""
     deadline = elapsed() + MAX_SECONDS
     queue: SimpleQueue[tuple[int, Answer]] = SimpleQueue()
@@ -134,7 +134,7 @@ def ask(
             break
         answers[number] = answer
     faults = tuple(answer for answer in answers.values() if isinstance(answer, Fault))
-    return Answers(tuple(answer for answer in answers.values() if not isinstance(answer, Fault)), faults)
+    return ServerAnswers(tuple(answer for answer in answers.values() if not isinstance(answer, Fault)), faults)
 
 
 def _put(queue: SimpleQueue[tuple[int, Answer]], number: int, answer: Answer) -> None:

@@ -89,13 +89,13 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class NoMove:
     """Nothing to write: it is written already, or another worker holds the job."""
 
     lost: bool = False
 
 
-Move = Complete | RetryAfter | SnoozeFor | Bury | Defer | Drop | Release | Buried | Nothing
+Move = Complete | RetryAfter | SnoozeFor | Bury | Defer | Drop | Release | Buried | NoMove
 
 MIN_SNOOZE = timedelta(milliseconds=1)  # or a handler that always snoozes for zero seconds would keep a worker busy
 DONE_WITHOUT_RESULT = Complete(None)
@@ -106,9 +106,9 @@ def decide(outcome: Outcome, job: ClaimedJob, retry: Retry, rng: random.Random) 
         case Returned():
             return Complete(outcome.result) if outcome.result is not None else DONE_WITHOUT_RESULT
         case Finished():
-            return Nothing()
+            return NoMove()
         case Untrusted():
-            return Nothing(lost=True)
+            return NoMove(lost=True)
         case Over(reason):
             return Bury(reason, None)
         case AskedToStop():

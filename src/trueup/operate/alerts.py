@@ -51,7 +51,7 @@ def next_step(alert: Alert | None, failing: bool, after: timedelta) -> AlertStep
     return AlertStep.SEND_RAISED if alert.state == "raised" else None
 
 
-class Alerts:
+class AlertSender:
     """Logs and sends alerts about the reports of a watch. All workers with an alert_url share its lease."""
 
     def __init__(self, store: Store, post: Post, after: timedelta, events: Events, service: str | None = None) -> None:

@@ -20,7 +20,7 @@ from trueup.dsn import Secret
 from trueup.events import Events
 from trueup.observe.counting import Instruments, counting
 from trueup.observe.fleet import snapshot
-from trueup.operate.alerts import Alerts
+from trueup.operate.alerts import AlertSender
 from trueup.operate.checks import Report, check
 from trueup.operate.posting import Post, Reported
 from trueup.store.health import Lead
@@ -141,7 +141,7 @@ def watching(store: Store, settings: Settings, events: Events, post_to: Callable
     """
     watches = []
     if settings.alert_url is not None:
-        alerts = Alerts(store, post_to(settings.alert_url), settings.alert_after, events, settings.service)
+        alerts = AlertSender(store, post_to(settings.alert_url), settings.alert_after, events, settings.service)
         often = max(min(settings.alert_after.total_seconds(), LOOK_EVERY), 1.0)
         watches.append(Watch(store, events, [alerts], settings.check_limits, timedelta(seconds=often)))
     parts: list[Part] = []

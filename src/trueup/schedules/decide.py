@@ -8,7 +8,7 @@ from datetime import datetime
 from trueup.schedules import misfire, overlap
 from trueup.schedules.jitter import delay
 from trueup.schedules.misfire import Fire, PausedSpan, Skip
-from trueup.schedules.overlap import Refuse, Replace, Runs
+from trueup.schedules.overlap import Refuse, Replace, RunCounts
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.when import When
 
@@ -44,7 +44,7 @@ def decide(
     policy: SchedulePolicy,
     decided_until: datetime,
     now: datetime,
-    runs: Runs,
+    runs: RunCounts,
     *,
     failing: bool = False,
 ) -> Decision:

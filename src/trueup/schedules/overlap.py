@@ -13,7 +13,7 @@ MAX_QUEUED = 100  # waiting runs of one schedule; with more it would never catch
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class RunCounts:
     """How many runs of a schedule are running, and how many wait for their turn or their next attempt."""
 
     running: int = 0
@@ -49,7 +49,7 @@ class Refuse:
 Action: TypeAlias = Start | Queue | Replace | Refuse
 
 
-def decide(overlap: Overlap, runs: Runs, most_queued: int = MAX_QUEUED) -> Action:
+def decide(overlap: Overlap, runs: RunCounts, most_queued: int = MAX_QUEUED) -> Action:
     """The decision about the next due tick, given the runs of earlier ticks."""
     if overlap == "allow" or not runs.any:
         return Start()
@@ -66,13 +66,13 @@ def decide(overlap: Overlap, runs: Runs, most_queued: int = MAX_QUEUED) -> Actio
             assert_never(overlap)
 
 
-def after(action: Action, runs: Runs) -> Runs:
+def after(action: Action, runs: RunCounts) -> RunCounts:
     """The runs that the next of several ticks due together finds."""
     match action:
         case Start() | Queue():
-            return Runs(runs.running, runs.waiting + 1)
+            return RunCounts(runs.running, runs.waiting + 1)
         case Replace():
-            return Runs(waiting=1)
+            return RunCounts(waiting=1)
         case Refuse():
             return runs
 

@@ -18,7 +18,7 @@ from trueup.clock import elapsed
 from trueup.errors import ConfigError
 from trueup.schedules import spec as specs
 from trueup.schedules.decide import Decision, decide
-from trueup.schedules.overlap import Runs
+from trueup.schedules.overlap import RunCounts
 from trueup.schedules.policy import SchedulePolicy
 from trueup.store.actions import Noting
 from trueup.store.db.connect import is_away
@@ -272,7 +272,7 @@ class Planning(Repository):
 def _decide(row: tuple[Any, ...], now: datetime, *, failing: bool) -> Decision:
     name, spec, policy, _, _, decided_until, _, running, waiting, _ = row
     when, how = specs.from_json(spec), SchedulePolicy.from_json(policy)
-    return decide(name, when, how, decided_until, now, Runs(running, waiting), failing=failing)
+    return decide(name, when, how, decided_until, now, RunCounts(running, waiting), failing=failing)
 
 
 def _entry(policy: object, name: str) -> object:

@@ -27,7 +27,7 @@ Ready = Callable[[], Awaitable[Mapping[str, str]]]
 """What cannot be reached, by name, and why; nothing when all can."""
 
 
-class Probes:
+class ProbeAnswers:
     """`/healthz` and `/readyz`, in front of an application."""
 
     def __init__(self, application: Application, ready: Ready) -> None:
@@ -65,7 +65,7 @@ class Server(uvicorn.Server):
         *,
         while_listening: AbstractAsyncContextManager[object] | None = None,
     ) -> None:
-        served = Probes(Guard(application, rules), ready)
+        served = ProbeAnswers(Guard(application, rules), ready)
         super().__init__(uvicorn.Config(served, host=host, port=port, log_config=None, server_header=False))
         self._name = name
         self._while_listening = while_listening

@@ -22,7 +22,7 @@ from trueup.clock import elapsed
 from trueup.durations import Duration, duration_of, format_duration
 from trueup.errors import ConfigError
 from trueup.integrations.webhooks.errors import DeliveryFailed, DeliveryPostponed, DeliveryRefused
-from trueup.integrations.webhooks.guard import Guard
+from trueup.integrations.webhooks.guard import AddressGuard
 from trueup.integrations.webhooks.payload import encode
 from trueup.integrations.webhooks.retry_after import retry_after
 from trueup.integrations.webhooks.signing import signature_headers, signing_keys
@@ -76,7 +76,7 @@ class Webhook:
         self._timeout = duration_of("timeout", timeout)
         if not self._timeout:
             raise ConfigError(f"{self}: timeout={timeout!r} leaves no time for a delivery")
-        self._guard = Guard(allow)
+        self._guard = AddressGuard(allow)
         self._headers = checked_headers(headers)
         self._most_read = _size(max_response)
         self._tls = default_tls() if tls is None and client is None and self._url.scheme == "https" else tls

@@ -59,7 +59,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")  # where a network without IPv4 reaches the
 MAX_TRIED = 4  # addresses of one host: more would leave each too little of the time
 
 
-class Guard:
+class AddressGuard:
     """Checks addresses. `allow` makes exceptions: networks ("10.1.0.0/16"), addresses, or host names, which are then trusted
     wherever they point."""
 

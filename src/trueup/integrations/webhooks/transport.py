@@ -20,7 +20,7 @@ import anyio
 import httpcore
 import httpx
 
-from trueup.integrations.webhooks.guard import Guard
+from trueup.integrations.webhooks.guard import AddressGuard
 
 MAX_EARLY = 64 << 10  # bytes of an answer that are read before everything is sent
 # A redirect or an error, after any number of informational answers: the receiver does not want the rest. An informational answer
@@ -48,7 +48,7 @@ class _Sending:
 class GuardedBackend(httpcore.AsyncNetworkBackend):
     """Opens sockets. The only place where a host is resolved."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: AddressGuard) -> None:
         self.sending = _Sending()
         self._guard = guard
         self._sockets = httpcore.AnyIOBackend()
@@ -148,7 +148,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
     receiver, or a proxy before it, sends beyond its answer would be taken for the answer to the next message.
     """
 
-    def __init__(self, guard: Guard, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, guard: AddressGuard, tls: ssl.SSLContext | None) -> None:
         self._guard = guard
         self._tls = tls
 

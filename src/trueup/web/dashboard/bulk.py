@@ -39,7 +39,7 @@ Act = Callable[[Sequence[int]], Awaitable[object]]
 
 
 @dataclass(slots=True)
-class Run:
+class BulkRun:
     id: int
     source: str
     about: tuple[str, ...]  # the page that shows it: ("jobs",) or ("schedules", name)
@@ -47,7 +47,6 @@ class Run:
     by: str
     what: str
     started_at: datetime
-    begins_in_s: float
     total: int | None = None  # if known in advance
     seen: int = 0
     done: int = 0
@@ -60,7 +59,7 @@ class Run:
         return self.state in ("waiting", "running")
 
 
-Work = Callable[[Run], Awaitable[None]]
+Work = Callable[[BulkRun], Awaitable[None]]
 """Does what a run is for and counts in it. It is cancelled when the run is stopped."""
 
 
@@ -68,9 +67,9 @@ class Bulk:
     def __init__(self, undo_for: float = UNDO_FOR) -> None:
         self.undo_for = undo_for
         self._ids = count(1)
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, BulkRun] = {}
 
-    def of(self, source: str, about: tuple[str, ...] | None = None) -> list[Run]:
+    def of(self, source: str, about: tuple[str, ...] | None = None) -> list[BulkRun]:
         """Active runs and the latest ended ones, newest first."""
         return [
             run
@@ -88,18 +87,18 @@ class Bulk:
         *,
         about: tuple[str, ...] = ("jobs",),
         total: int | None = None,
-    ) -> Run:
+    ) -> BulkRun:
         """Raises TrueupError when too many are active."""
         if sum(run.underway for run in self._runs.values()) >= MAX_RUNNING:
             raise TrueupError(f"{MAX_RUNNING} actions are under way; wait until one of them has ended, or stop it")
-        run = Run(next(self._ids), source.name, about, action, by, what, datetime.now(UTC), self.undo_for, total)
+        run = BulkRun(next(self._ids), source.name, about, action, by, what, datetime.now(UTC), total)
         self._runs[run.id] = run
         for old in [each.id for each in self._runs.values() if not each.underway][: -KEPT or None]:
             del self._runs[old]
         run.task = asyncio.get_running_loop().create_task(self._run(run, source, work))
         return run
 
-    def stop(self, source: str, written: str) -> Run | None:
+    def stop(self, source: str, written: str) -> BulkRun | None:
         """Stop the run with this id if it is active; what it has done stays done. None when it has ended or does not exist.
 
         A run that has not begun is undone: it has changed nothing.
@@ -119,7 +118,7 @@ class Bulk:
                 with suppress(asyncio.CancelledError):
                     await run.task
 
-    async def _run(self, run: Run, source: Source, work: Work) -> None:
+    async def _run(self, run: BulkRun, source: Source, work: Work) -> None:
         try:
             await asyncio.sleep(self.undo_for)
             run.state = "running"
@@ -147,7 +146,7 @@ def matching(source: Source, name: str, wanted: dict[str, Any]) -> Work:
     others: Any = {key: value for key, value in wanted.items() if key not in ("state", "kind")}
     detail = conditions(job_filter(wanted["state"], wanted["kind"], others))
 
-    async def work(run: Run) -> None:
+    async def work(run: BulkRun) -> None:
         # One row in the record, however many pages it takes.
         with acting(run.by, "web", together=True, detail=detail):
             after: int | None = None
@@ -166,7 +165,7 @@ def matching(source: Source, name: str, wanted: dict[str, Any]) -> Work:
 def backfill(source: Source, name: str, start: datetime, end: datetime, rate: Rate) -> Work:
     """The ticks of a range that were not fired."""
 
-    async def work(run: Run) -> None:
+    async def work(run: BulkRun) -> None:
         def looked_at(ticks: int) -> None:
             run.seen += ticks
 

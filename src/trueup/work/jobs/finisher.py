@@ -11,7 +11,7 @@ example), the outcome stays pending and is retried with growing pauses, while ev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -32,7 +32,7 @@ from trueup.events import (
     JobRetried,
     JobSnoozed,
 )
-from trueup.jobs.decide import Buried, Bury, Complete, Defer, Drop, Move, Nothing, Release, RetryAfter, SnoozeFor
+from trueup.jobs.decide import Buried, Bury, Complete, Defer, Drop, Move, NoMove, Release, RetryAfter, SnoozeFor
 from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.failure import Failure, describe
 from trueup.jobs.job import ClaimedJob
@@ -45,20 +45,20 @@ from trueup.work.registration import Registrations
 from trueup.work.writing import Pending, Writer
 
 FIRST_PAUSE, MAX_PAUSE = 0.25, 30.0  # seconds until an outcome that was refused is tried again
-WRITTEN_ALREADY = (Nothing, Buried)
-DUE_AGAIN, COMPLETED = (RetryAfter, SnoozeFor, Defer), (Complete, Nothing)
+WRITTEN_ALREADY = (NoMove, Buried)
+DUE_AGAIN, COMPLETED = (RetryAfter, SnoozeFor, Defer), (Complete, NoMove)
 REFUSALS_IN_A_ROW = 3  # with nothing written in between, it is the server that refuses, not a row
 
 
 @dataclass(slots=True, eq=False)
-class Ending(Pending):
+class JobEnding(Pending):
     job: ClaimedJob
     move: Move
     duration: float = 0.0
     refusals: int = 0  # alone, with nothing left to leave out
 
 
-class Finisher(Writer[Ending, set[int]]):
+class Finisher(Writer[JobEnding, set[int]]):
     max_at_once = 1_000
     max_repeats = 1
     crash_points = ("before_finish", "after_finish")
@@ -91,10 +91,10 @@ class Finisher(Writer[Ending, set[int]]):
 
     def put(self, run: RunningJob, move: Move, *, uncertain: bool = False) -> None:
         """Queue the outcome of a run; it is written soon."""
-        if isinstance(move, Nothing) and move.lost:
+        if isinstance(move, NoMove) and move.lost:
             self.lost(run.job)
             return
-        ended = Ending(run.job, move, elapsed() - run.started, uncertain=uncertain, size=_size(move))
+        ended = JobEnding(run.job, move, elapsed() - run.started, uncertain=uncertain, size=_size(move))
         if isinstance(move, WRITTEN_ALREADY):
             self._tell([ended])
         else:
@@ -103,7 +103,7 @@ class Finisher(Writer[Ending, set[int]]):
     def put_unstarted(self, jobs: Iterable[ClaimedJob], move: Move | None = None) -> None:
         """Jobs in hand that will not be started here: released, unless another move is given."""
         for job in jobs:
-            self._add(Ending(job, move or Release(job.lane, job.key)))
+            self._add(JobEnding(job, move or Release(job.lane, job.key)))
 
     def lost(self, job: ClaimedJob, refused_by: str = "local") -> None:
         self.events.emit(JobClaimLost(job.id, job.kind, job.term, refused_by))
@@ -112,7 +112,7 @@ class Finisher(Writer[Ending, set[int]]):
         """Returns when every outcome queued so far is written or refused."""
         await self._flushed.wait()
 
-    def _add(self, one: Ending) -> None:
+    def _add(self, one: JobEnding) -> None:
         super()._add(one)
         self._flushed.clear()
 
@@ -130,8 +130,8 @@ class Finisher(Writer[Ending, set[int]]):
         for job_id, (move, error) in refusals.items():
             await self._jobs.refused(job_id, move, error)
 
-    async def _write(self, batch: list[Ending]) -> None:
-        groups: dict[tuple[tuple[int, int], type[Move], bool], list[Ending]] = {}
+    async def _write(self, batch: list[JobEnding]) -> None:
+        groups: dict[tuple[tuple[int, int], type[Move], bool], list[JobEnding]] = {}
         for ended in batch:
             # Outcomes that were refused before are sent apart: if one is refused again, the others do not wait for it.
             key = ended.company, type(ended.move), ended.repeats + ended.refusals > 0
@@ -140,7 +140,7 @@ class Finisher(Writer[Ending, set[int]]):
             await self._send(group)
         self._hints.room()
 
-    def _ready(self, group: list[Ending]) -> list[Ending]:
+    def _ready(self, group: list[JobEnding]) -> list[JobEnding]:
         """The outcomes that may be written. The others are lost: their jobs were claimed under an earlier registration, or this one is
         no longer trusted."""
         registration = self._registrations.current
@@ -155,10 +155,10 @@ class Finisher(Writer[Ending, set[int]]):
     async def _reach(self) -> None:
         await self._jobs.reach()
 
-    async def _statement(self, group: list[Ending]) -> set[int]:
+    async def _statement(self, group: list[JobEnding]) -> set[int]:
         """Send a statement for outcomes of one kind. Returns the ids of the jobs that were written."""
         holder = self._registrations.current.holder
-        written = await self._move(holder, group)
+        written = await write(self._jobs, holder, [ended.job for ended in group], [ended.move for ended in group])
         unsure = [ended for ended in group if ended.uncertain and ended.job.id not in written]
         if unsure:
             for ended in group:
@@ -173,7 +173,7 @@ class Finisher(Writer[Ending, set[int]]):
                         ended.move = Bury(exhausting.reason, None)
         return written
 
-    def _blame(self, one: Ending, error: Exception) -> None:
+    def _blame(self, one: JobEnding, error: Exception) -> None:
         plainer = None if may_pass(error) or is_away(error) else _plainer(one.move)
         if plainer is None:
             self._postpone(one, error)
@@ -182,7 +182,7 @@ class Finisher(Writer[Ending, set[int]]):
             self.events.emit(JobResultDropped(one.job.id, one.job.kind, describe(error).partition("\n")[0]))
         one.move, one.size = plainer, _size(plainer)
 
-    def _postpone(self, ended: Ending, error: Exception) -> None:
+    def _postpone(self, ended: JobEnding, error: Exception) -> None:
         """Try a refused outcome again later. Raises the error when the server seems to refuse every outcome: the loop then pauses."""
         ended.not_before = elapsed() + min(MAX_PAUSE, FIRST_PAUSE * 2**ended.refusals)
         ended.refusals += 1
@@ -194,7 +194,7 @@ class Finisher(Writer[Ending, set[int]]):
             self._refused_in_a_row = 0
             raise error
 
-    def _answered(self, group: list[Ending], answer: set[int]) -> None:
+    def _answered(self, group: list[JobEnding], answer: set[int]) -> None:
         self._refused_in_a_row = 0
         self._forget(group)
         self._tell([ended for ended in group if ended.job.id in answer])
@@ -202,28 +202,7 @@ class Finisher(Writer[Ending, set[int]]):
             if ended.job.id not in answer:
                 self.lost(ended.job, "database")
 
-    async def _move(self, holder: UUID, group: list[Ending]) -> set[int]:
-        jobs = [ended.job for ended in group]
-        moves: list[Any] = [ended.move for ended in group]  # of one kind
-        match moves[0]:
-            case Complete():
-                return await self._jobs.complete(holder, jobs, [m.result for m in moves])
-            case RetryAfter():
-                return await self._jobs.retry(holder, jobs, [m.delay for m in moves], [m.failure for m in moves])
-            case SnoozeFor():
-                return await self._jobs.snooze(holder, jobs, [m.delay for m in moves])
-            case Bury():
-                return await self._jobs.bury(holder, jobs, [m.reason for m in moves], [m.failures for m in moves])
-            case Defer():
-                exhausting, failures = [m.exhausting for m in moves], [m.failures for m in moves]
-                return await self._jobs.defer(holder, jobs, [m.delay for m in moves], exhausting, failures)
-            case Drop():
-                return await self._jobs.drop(holder, jobs, [m.reason for m in moves], [m.tick_skipped for m in moves])
-            case Release():
-                return await self._jobs.release(holder, jobs, [m.lane for m in moves], [m.key for m in moves])
-        raise AssertionError(f"{moves[0]} is not written")
-
-    def _tell(self, written: list[Ending]) -> None:
+    def _tell(self, written: list[JobEnding]) -> None:
         wants_completed = self.events.wants(JobCompleted)
         for ended in written:
             move = ended.move
@@ -235,11 +214,32 @@ class Finisher(Writer[Ending, set[int]]):
             self._hints.free(freed)
 
 
+async def write(store: Jobs, holder: UUID, jobs: Sequence[ClaimedJob], moves: Sequence[Any]) -> set[int]:
+    """Write moves of one kind, with one statement. Returns the ids of the jobs that were written."""
+    match moves[0]:
+        case Complete():
+            return await store.complete(holder, jobs, [m.result for m in moves])
+        case RetryAfter():
+            return await store.retry(holder, jobs, [m.delay for m in moves], [m.failure for m in moves])
+        case SnoozeFor():
+            return await store.snooze(holder, jobs, [m.delay for m in moves])
+        case Bury():
+            return await store.bury(holder, jobs, [m.reason for m in moves], [m.failures for m in moves])
+        case Defer():
+            exhausting, failures = [m.exhausting for m in moves], [m.failures for m in moves]
+            return await store.defer(holder, jobs, [m.delay for m in moves], exhausting, failures)
+        case Drop():
+            return await store.drop(holder, jobs, [m.reason for m in moves], [m.tick_skipped for m in moves])
+        case Release():
+            return await store.release(holder, jobs, [m.lane for m in moves], [m.key for m in moves])
+    raise AssertionError(f"{moves[0]} is not written")
+
+
 def _event(job: ClaimedJob, move: Move, duration: float) -> Event:
     """The event about a move that is written."""
     took_ms = round(duration * 1000, 3)
     match move:
-        case Complete() | Nothing():
+        case Complete() | NoMove():
             return JobCompleted(job.id, job.kind, job.queue, job.attempt, took_ms)
         case RetryAfter(delay, failure):
             attempts, ms = (job.attempt, job.max_attempts), delay.total_seconds() * 1000

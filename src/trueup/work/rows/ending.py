@@ -14,7 +14,7 @@ from trueup.work.writing import Pending
 
 
 @dataclass(slots=True, eq=False)
-class Ending(Pending):
+class RowEnding(Pending):
     held: RowInHand
     move: Move
     duration: float = 0.0

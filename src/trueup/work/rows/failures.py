@@ -13,7 +13,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Change, Move, Remove, RetryAfter, SetAside, decide
 from trueup.store.db.connect import is_away, may_pass
 from trueup.store.rows.rows import Rows
-from trueup.work.rows.ending import Ending
+from trueup.work.rows.ending import RowEnding
 from trueup.work.rows.refusals import OutcomeContested, OutcomeUndone, RowBusy
 from trueup.work.rows.reports import Reports
 
@@ -38,13 +38,13 @@ class Failures:
             return replace(move, reason=clean(f"out of attempts: {error}", MAX_MESSAGE))
         return _without_outcome(move)
 
-    def expected(self, ending: Ending) -> bool:
+    def expected(self, ending: RowEnding) -> bool:
         """Whether its row has failed, or was refused, before, and what is written may be refused again. A group has rows of one kind."""
         if ending.row.attempt <= 1 and not ending.repeats:
             return False
         return getattr(ending.move, "outcome", None) is not None or (ending.touch and self._rows.marks_rows)
 
-    def refused(self, ending: Ending, error: Exception) -> bool:
+    def refused(self, ending: RowEnding, error: Exception) -> bool:
         """The database refuses the outcome: choose what to write instead. False when there is no alternative left."""
         if ending.decided is None:
             ending.decided, ending.move = ending.move, self.of(ending.row, error)
@@ -62,7 +62,7 @@ class Failures:
             return False
         return True
 
-    def busy(self, ending: Ending, took: float = 0.0) -> None:
+    def busy(self, ending: RowEnding, took: float = 0.0) -> None:
         """Another transaction has the row locked: it is tried again, for as long as a handler may run.
 
         `took`: seconds that the try has waited for the lock. The longer it waited the rarer the tries are, because others wait meanwhile.
@@ -79,7 +79,7 @@ class Failures:
             failed = isinstance(ending.move, RetryAfter | SetAside)
             ending.move = _without_outcome(ending.move) if failed else self.of(ending.row, RowBusy(said))
 
-    def not_kept(self, ending: Ending, how: Literal["contested", "undone"]) -> None:
+    def not_kept(self, ending: RowEnding, how: Literal["contested", "undone"]) -> None:
         """A failed attempt: the outcome was not written, and the row still matches this reconciler."""
         error = self._reports.not_kept(ending.row, ending.move, how)
         if isinstance(ending.move, RetryAfter):
@@ -89,7 +89,7 @@ class Failures:
             ending.counts_as = "undone" if how == "undone" else "conflict"
         ending.decided = ending.decided or ending.move
 
-    def unfit(self, ending: Ending, error: Exception) -> None:
+    def unfit(self, ending: RowEnding, error: Exception) -> None:
         """The table cannot be written to as it is now. The failure is recorded and spends no attempt."""
         move = ending.move
         if isinstance(move, Change | Remove):

@@ -35,7 +35,7 @@ from trueup.store.db.connect import TIMED_OUT, is_locked_out, may_pass
 from trueup.store.fitted import RowStatements
 from trueup.store.rows.asks import Done
 from trueup.store.rows.rows import Rows
-from trueup.work.rows.ending import Ending, size_of
+from trueup.work.rows.ending import RowEnding, size_of
 from trueup.work.rows.failures import BUSY_PAUSE, Failures
 from trueup.work.rows.held import RowInHand, claims_apart
 from trueup.work.rows.refusals import MAX_REPEATS
@@ -49,7 +49,7 @@ WARY_FOR = 1_000  # rows after a refused one that are written apart at once, bec
 SUSPECT_PAUSE = 0.5  # seconds until refused outcomes are sent again, together with others like them
 
 
-class RowFinisher(Writer[Ending, dict[str, Done]]):
+class RowFinisher(Writer[RowEnding, dict[str, Done]]):
     max_at_once = 500
     max_repeats = MAX_REPEATS
     crash_points = ("before_row_settle", "after_row_settle")
@@ -72,7 +72,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         # How many of the next rows are written apart at once, for suspects and for others: after a refusal more may follow.
         self._wary = {False: 0, True: 0}
         self._unwritten = 0  # how many pending outcomes are not committed yet
-        self._put_off: list[Ending] = []  # outcomes that a statement has left for later
+        self._put_off: list[RowEnding] = []  # outcomes that a statement has left for later
         self._made = rows.made  # the statements that were sent last
         self._fits: RowStatements | None = None  # statements that are known to fit the table
 
@@ -91,7 +91,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         """The rows whose outcomes are still to be written. Also called on the renewer's thread."""
         return [ending.held for ending in list(self._pending)]
 
-    def put(self, ending: Ending) -> None:
+    def put(self, ending: RowEnding) -> None:
         """Queue an outcome; it is written soon."""
         if isinstance(ending.move, Lost):
             self.reports.lost(ending)
@@ -129,8 +129,8 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         self._enough.set()
         self._wake.set()
 
-    async def _write(self, batch: list[Ending]) -> None:
-        groups: dict[tuple[Any, ...], list[Ending]] = {}  # by when their turn is, and what they have in common
+    async def _write(self, batch: list[RowEnding]) -> None:
+        groups: dict[tuple[Any, ...], list[RowEnding]] = {}  # by when their turn is, and what they have in common
         for ending, claim in zip(batch, claims_apart(each.row for each in batch), strict=True):
             row = ending.row
             if row.trust.left(self._rows.clock.elapsed()) > 0:
@@ -152,11 +152,11 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         finally:
             self._put_off = [each for each in self._pending if each.not_before and not isinstance(each.move, Written)]
 
-    def _forget(self, settled: Iterable[Ending]) -> None:
+    def _forget(self, settled: Iterable[RowEnding]) -> None:
         super()._forget(settled)
         self._unwritten = sum(not isinstance(each.move, Written) for each in self._pending)
 
-    def _ready(self, group: list[Ending]) -> list[Ending]:
+    def _ready(self, group: list[RowEnding]) -> list[RowEnding]:
         """The outcomes that may be written now. The rows of the others are being renewed."""
         ready = [each for each in group if each.held.begin_writing()]
         for ending in group:
@@ -164,23 +164,23 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                 ending.not_before = elapsed() + BUSY_PAUSE
         return ready
 
-    async def _send(self, group: list[Ending]) -> None:
+    async def _send(self, group: list[RowEnding]) -> None:
         if len(group) > 1 and (self._wary[self.failures.expected(group[0])] > 0 or any(each.repeats for each in group)):
             await self._send_apart(group)
         else:
             await super()._send(group)
 
-    async def _statement(self, group: list[Ending]) -> dict[str, Done]:
+    async def _statement(self, group: list[RowEnding]) -> dict[str, Done]:
         return await self._rows.settle(*self._about(group), touch=group[0].touch, briefly=group[0].speed == "unknown")
 
     async def _reach(self) -> None:
         await self._rows.settling.fetch(b"select 1")
 
-    def _about(self, group: list[Ending]) -> tuple[UUID, list[ClaimedRow], list[Move]]:
+    def _about(self, group: list[RowEnding]) -> tuple[UUID, list[ClaimedRow], list[Move]]:
         self._made = self._rows.made
         return group[0].row.holder, [each.row for each in group], [each.move for each in group]
 
-    def _answered(self, group: list[Ending], answer: dict[str, Done]) -> None:
+    def _answered(self, group: list[RowEnding], answer: dict[str, Done]) -> None:
         still_held = ("busy", "contested", "undone")
         self._forget(each for each in group if answer.get(each.row.key) not in still_held)
         for ending in group:
@@ -201,7 +201,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
 
     # -- refused outcomes ---------------------------------------------------------------------------------------------
 
-    async def _refused(self, group: list[Ending], error: Exception, took: float) -> None:
+    async def _refused(self, group: list[RowEnding], error: Exception, took: float) -> None:
         await self._wait_for_table(error)
         if not to_repeat(error) and await self._has_changed(group):
             await self._send(group)
@@ -217,7 +217,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         if is_locked_out(error) and await self._rows.is_locked():
             raise error
 
-    async def _divide(self, group: list[Ending], error: Exception, took: float) -> None:
+    async def _divide(self, group: list[RowEnding], error: Exception, took: float) -> None:
         if took >= self._rows.search_for:  # several such waits in one transaction would take even longer
             if isinstance(error, TIMED_OUT):
                 for ending in group:
@@ -226,7 +226,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         else:
             await self._send_apart(group)
 
-    async def _send_apart(self, group: list[Ending]) -> None:
+    async def _send_apart(self, group: list[RowEnding]) -> None:
         """Have the server write these rows in parts. Rows that it refuses get a failed attempt."""
         ready = self._ready(group)
         if not ready:
@@ -261,13 +261,13 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                 self._blame(ending, error)
                 ending.not_before = max(ending.not_before, _together(UNHURRIED))
 
-    def _blame(self, one: Ending, error: Exception) -> None:
+    def _blame(self, one: RowEnding, error: Exception) -> None:
         if not self.failures.refused(one, error):
             self._forget([one])
             self.reports.lost(one, "database")
             self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)).because(error))
 
-    async def _has_changed(self, group: list[Ending]) -> bool:
+    async def _has_changed(self, group: list[RowEnding]) -> bool:
         """Whether the table has changed since the statements were composed: no row is to blame, and new statements are sent."""
         if self._made is self._fits:
             return False

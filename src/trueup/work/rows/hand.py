@@ -24,7 +24,7 @@ from trueup.store.rows.batch import Batch
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.beside import Changes
 from trueup.work.rows.breakers import Breakers
-from trueup.work.rows.ending import Ending
+from trueup.work.rows.ending import RowEnding
 from trueup.work.rows.finisher import RowFinisher
 from trueup.work.rows.handled import Handled
 from trueup.work.rows.handling import Handling
@@ -258,14 +258,14 @@ class RowHand:
             self._settle(held, move, counts_as="unchanged" if isinstance(move, Rest) else None)
         else:
             self._leave(held)
-            self._finisher.reports.written(Ending(held, move, _duration(held)))
+            self._finisher.reports.written(RowEnding(held, move, _duration(held)))
         if error is not None:
             service = f"handler of {held.row.reconciler}, after its outcome was written"
             self._events.emit(ServiceFailed(service, type_name(error), describe(error)).because(error))
 
     def _settle(self, held: RowInHand, move: Move, *, counts_as: Count | None = None) -> None:
         self._leave(held)
-        self._finisher.put(Ending(held, move, _duration(held), counts_as, uncertain=held.uncertain))
+        self._finisher.put(RowEnding(held, move, _duration(held), counts_as, uncertain=held.uncertain))
 
     def _leave(self, held: RowInHand) -> None:
         held.state, held.until = "writing", None

@@ -21,7 +21,7 @@ from trueup.reconcile.counts import Count
 from trueup.reconcile.decide import Change, Lost, Release, Remove, Rest, RetryAfter, SetAside, Written, shown
 from trueup.reconcile.outcome import Delete, Outcome, To
 from trueup.store.rows.rows import Rows
-from trueup.work.rows.ending import Ending
+from trueup.work.rows.ending import RowEnding
 from trueup.work.rows.refusals import OutcomeContested, OutcomeUndone
 from trueup.work.rows.sweeps import Sweeps
 
@@ -32,7 +32,7 @@ class Reports:
         self._events = events
         self._sweeps = sweeps
 
-    def written(self, ending: Ending) -> None:
+    def written(self, ending: RowEnding) -> None:
         """Emit the event of a written outcome, and count it."""
         row, move = ending.row, ending.move
         name, emit, wants = row.reconciler, self._events.emit, self._events.wants
@@ -66,12 +66,12 @@ class Reports:
                 count = "lost"
         self._sweeps.settled(ending.held, ending.move, count if count == "quarantined" else ending.counts_as or count)
 
-    def conflict(self, ending: Ending) -> None:
+    def conflict(self, ending: RowEnding) -> None:
         row = ending.row
         self._events.emit(RowConflict(row.reconciler, row.key, shown_as(ending.move)))
         self._sweeps.settled(ending.held, ending.move, "conflict")
 
-    def lost(self, ending: Ending, refused_by: str = "local") -> None:
+    def lost(self, ending: RowEnding, refused_by: str = "local") -> None:
         row = ending.row
         if isinstance(ending.move, Written):  # only its record was left, and another worker has settled it
             self.written(ending)
@@ -102,7 +102,7 @@ def shown_as(move: Any) -> str:
     return shown(outcome) if isinstance(outcome, Outcome) else type(move).__name__
 
 
-def _changed(ending: Ending) -> RowChanged:
+def _changed(ending: RowEnding) -> RowChanged:
     row = ending.row
     outcome = ending.move.outcome if isinstance(ending.move, Change | Remove | Written) else None
     state_to = outcome.state if isinstance(outcome, To) else None if isinstance(outcome, Delete) else row.state

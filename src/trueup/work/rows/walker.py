@@ -17,7 +17,7 @@ from trueup.store.rows.reconcilers import Gate
 from trueup.store.rows.rows import Rows
 from trueup.work.registration import Holder
 from trueup.work.rows.claims import ClaimBatch, Claimed, Claims
-from trueup.work.rows.ending import Ending
+from trueup.work.rows.ending import RowEnding
 from trueup.work.rows.evaluation import forget
 from trueup.work.rows.finisher import RowFinisher
 from trueup.work.rows.hand import RowHand
@@ -140,9 +140,9 @@ class Walker:
             self._events.emit(RowsClaimed(self._reconciler.name, str(self._holder.id), claimed.count, ms))
         for row, error in claimed.refused:  # the claim wrote nothing to it, so there is nothing to undo
             held = RowInHand(row, sent, state="writing", sweep=sweep)
-            self._finisher.put(Ending(held, self._finisher.failures.of(row, error), touch=False))
+            self._finisher.put(RowEnding(held, self._finisher.failures.of(row, error), touch=False))
         for row in claimed.taken:
             held = RowInHand(row, sent, state="writing", sweep=sweep)
-            self._finisher.put(Ending(held, Release(), counts_as="conflict", touch=False))
+            self._finisher.put(RowEnding(held, Release(), counts_as="conflict", touch=False))
         self._hand.put(claimed.batch, sent, sweep)
         return claimed

@@ -182,7 +182,7 @@ async def _count(visit: Visit, name: str) -> Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class TimelineEntry:
     at: datetime
     word: str  # of a state
     headline: str
@@ -190,20 +190,22 @@ class Happened:
     made_by: str = ""
 
 
-def _story(found: dict[str, Any] | None, failures: list[JobError]) -> list[Happened]:
+def _story(found: dict[str, Any] | None, failures: list[JobError]) -> list[TimelineEntry]:
     """What is recorded about a row, newest first."""
     if found is None:
         return []
     held = found["state"] == "held"
-    told = [Happened(found["claimed_at"], "running" if held else "", "Last claimed", f"attempt {found['attempt']}")]
+    told = [
+        TimelineEntry(found["claimed_at"], "running" if held else "", "Last claimed", f"attempt {found['attempt']}")
+    ]
     for failed in failures:
         if failed.at is not None:
             headline = f"Attempt {failed.attempt or '?'} failed"
-            told.append(Happened(failed.at, "failed", headline, str(failed), failed.made_by))
+            told.append(TimelineEntry(failed.at, "failed", headline, str(failed), failed.made_by))
     if not held:
         headline = {"resting": "Settled", "quarantined": "Set aside"}.get(found["state"], found["state"].capitalize())
-        told.append(Happened(found["changed_at"], found["state"], headline, found["reason"] or ""))
+        told.append(TimelineEntry(found["changed_at"], found["state"], headline, found["reason"] or ""))
     if found["state"] == "resting" and found["due_at"] is not None:
-        told.append(Happened(found["due_at"], "waiting", "Looked at again"))
+        told.append(TimelineEntry(found["due_at"], "waiting", "Looked at again"))
     # One statement records a failure and what follows from it, with one time: the order above decides then.
     return sorted(told, key=lambda each: each.at)[::-1]

@@ -16,7 +16,7 @@ from trueup.operate.schedules import BackfillPreview
 from trueup.schedules import spec as specs
 from trueup.schedules.policy import SchedulePolicy
 from trueup.web.dashboard import bulk, charts
-from trueup.web.dashboard.bulk import Run
+from trueup.web.dashboard.bulk import BulkRun
 from trueup.web.dashboard.formats import duration
 from trueup.web.dashboard.visit import Visit, moment
 
@@ -96,7 +96,7 @@ class Backfill:
         look = partial(visit.app.schedules.preview_backfill, name, self.start, self.end)
         return visit.source.shared(("backfill", name, self.start, self.end), look)
 
-    async def begin(self, visit: Visit, name: str) -> Run:
+    async def begin(self, visit: Visit, name: str) -> BulkRun:
         """Raises ConfigError when there is nothing to fire."""
         preview = await self.preview(visit, name)
         if not preview.to_fire:
