@@ -23,11 +23,11 @@ MAX_ATTEMPTS = 10_000  # beyond this the user means "forever", which hides a job
 
 
 class _DefaultNumber(int):
-    """A number that was not given."""
+    """The default of a number option; marks it as not given."""
 
 
 class _DefaultLength(timedelta):
-    """A duration that was not given."""
+    """The default of a duration option; marks it as not given."""
 
 
 _ATTEMPTS, _FACTOR = _DefaultNumber(4), _DefaultNumber(2)
@@ -93,7 +93,7 @@ class Retry:
 
     def delay(self, attempt: int) -> timedelta:
         """How long to wait after the failed attempt number `attempt` (the first is 1), before jitter."""
-        if not self._first:  # nothing times a factor that overflows would be the cap
+        if not self._first:  # zero times a factor that overflows would give the cap
             return self._first
         try:
             seconds = self._first.total_seconds() * self.factor ** (attempt - 1)

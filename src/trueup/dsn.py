@@ -13,7 +13,7 @@ from trueup.masking import MASK, mask, mask_named, mask_url
 __all__ = ["MASK", "Secret", "check_dsn", "mask"]
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*+)://(?P<body>.*+)", re.IGNORECASE | re.DOTALL)
-_PAIRS = re.compile(  # as libpq reads them, but with a blank after each
+_PAIRS = re.compile(  # as libpq reads them, but each with a blank after it
     r"\s*+ (?: [a-z_]++ \s*+ = \s*+ (?: '(?:[^'\\]|\\.)*+' | (?!') (?:[^\s\\]|\\.)*+ ) (?: \s++ | $ ) )++",
     re.VERBOSE | re.ASCII,
 )
@@ -61,7 +61,7 @@ def with_search_path(text: str, schemas: Sequence[str]) -> str:
     try:
         path, given = f"-csearch_path={','.join(schemas)}", conninfo_to_dict(text).get("options")
     except ProgrammingError:
-        return text  # what is wrong with it is said where it is used
+        return text  # its error is raised where it is used
     if _URL.fullmatch(text) and given is None:
         return f"{text}{'&' if '?' in text else '?'}options={quote(path)}"
     return make_conninfo(text, options=f"{path} {given or ''}".strip())

@@ -12,7 +12,7 @@ from trueup.options import naming, shown
 
 Duration: TypeAlias = timedelta | str
 
-# 100 years: more is a slip, and dates reckoned with it could leave Python's calendar.
+# 100 years: more is a mistake, and dates computed with it could leave Python's calendar.
 MAX_DURATION = timedelta(days=36525)
 
 _UNITS = {

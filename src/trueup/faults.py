@@ -45,11 +45,11 @@ POINTS = (
 
 
 class InjectedFault(Exception):
-    """What `raise` raises."""
+    """The error of the action `raise`."""
 
 
 class Died(BaseException):
-    """The end of a worker that a test has die without ending the process; a handler's `except Exception` does not see it."""
+    """Ends a worker in a test without ending the process; a handler's `except Exception` does not catch it."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ _dying: set[str] = set()
 
 @contextmanager
 def dying_at(point: str) -> Iterator[None]:
-    """Inside this block a handler that reaches the point goes no further: it raises Died."""
+    """Inside this block a handler that reaches the point raises Died."""
     _dying.add(point)
     try:
         yield

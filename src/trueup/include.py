@@ -23,7 +23,7 @@ from trueup.events import ModuleDeclared
 What = Literal["jobs", "schedules", "reconcilers", "scans"]
 WHAT: tuple[What, ...] = ("jobs", "schedules", "reconcilers", "scans")
 _OURS = Path(__file__).parent
-_PROGRAMS = "trueup.demo"  # not the library, but a program that uses it
+_PROGRAMS = "trueup.demo"  # a program that uses the library
 
 
 def import_included(patterns: Iterable[str]) -> list[str]:
@@ -58,7 +58,7 @@ def _failed(name: str, error: Exception | SystemExit) -> ConfigError:
         place = f" at {error.filename}:{error.lineno}"
     else:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-        # A wrong declaration is refused in our code, and is to be mended in the line that called it.
+        # A wrong declaration is refused in our code, but has to be corrected in the line that called it.
         theirs = list(takewhile(lambda frame: not Path(frame.filename).is_relative_to(_OURS), frames[1:])) or frames[1:]
         place = f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
     said = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
@@ -92,17 +92,17 @@ def _descendants(name: str) -> list[str]:
 
 
 class DeclaredBy:
-    """Which module declared what, for people who look for a job that does not run."""
+    """Which module declared what, for people who search for a job that does not run."""
 
     def __init__(self) -> None:
         self._modules: dict[str, dict[What, dict[str, None]]] = {}
 
     def note(self, what: What, name: str) -> None:
-        """By the module whose code called the one that declares."""
+        """Note a declaration by the module whose code called the declaring function."""
         self._modules.setdefault(_calling_module(), {}).setdefault(what, {})[name] = None
 
     def events(self, included: Iterable[str]) -> list[ModuleDeclared]:
-        """A line for each module: the included ones, also those that declare nothing, and others that do."""
+        """An event for each module: the included ones, also those that declare nothing, and others that do."""
         return [self._event(module) for module in dict.fromkeys([*included, *self._modules])]
 
     def _event(self, module: str) -> ModuleDeclared:

@@ -18,7 +18,7 @@ C = TypeVar("C", bound=type)
 
 
 def shown(value: object) -> str:
-    """A value in an error: whole or not at all, because half a URL does not show where its password ends."""
+    """A value for an error: whole or not at all, because masking cannot find the password in half a URL."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"a {type(value).__name__} of {len(text)} characters"
 
@@ -29,7 +29,7 @@ def wrong(option: str, value: object, expected: str) -> ConfigError:
 
 
 def check_function(decorator: str, given: object) -> None:
-    """Raises ConfigError for what `@decorator` cannot declare: anything but a function, which may be bound to an instance."""
+    """Raises ConfigError unless `@decorator` is applied to a function, which may be bound to an instance."""
     if isroutine(given) and callable(given):
         return
     advice = f"give options by name: {decorator}(name=…)"
@@ -59,7 +59,8 @@ def _hint(who: str, unknown: Iterable[str], has: list[str]) -> str:
 
 
 def advised(who: str) -> Callable[[F], F]:
-    """A function whose TypeError about an option that it does not have says what to write instead. Calls that fit cost nothing."""
+    """Decorates a function so that its TypeError about an unknown option says what to write instead. Correct calls cost
+    nothing."""
 
     def advise(function: F) -> F:
         @wraps(function)
@@ -85,7 +86,7 @@ def _advise(who: str, function: Callable[..., Any], given: Iterable[str]) -> Non
 
 
 def advised_init(who: str) -> Callable[[C], C]:
-    """The same for the constructor of a class."""
+    """`advised` for the constructor of a class."""
 
     def advise(cls: C) -> C:
         cls.__init__ = advised(who)(cls.__init__)  # type: ignore[misc]
@@ -96,7 +97,7 @@ def advised_init(who: str) -> Callable[[C], C]:
 
 @contextmanager
 def naming(option: str) -> Iterator[None]:
-    """Errors about a value, which name the value already, name the option as well."""
+    """Adds the option's name to errors that name only the value."""
     try:
         yield
     except ConfigError as error:

@@ -1,15 +1,15 @@
-"""How people call trueup's command line here, so that commands in errors and advice can be typed as they are."""
+"""How trueup's command line is called in this environment, so that commands in errors and advice can be copied."""
 
 from __future__ import annotations
 
-PLACE = " --app module:app"  # as texts have it
+PLACE = " --app module:app"  # the placeholder in texts
 
 name = "trueup"  # trueup.django changes it: without manage.py, no command knows the project's database
-place = PLACE  # what a command needs here to find the App; nothing where the environment or a file names it
+place = PLACE  # the option by which a command finds the App; empty where the environment or a file names it
 
 
 def typed(command: str) -> str:
-    """`trueup …` commands in a text, as they are typed here."""
+    """The text with its `trueup …` commands as they are typed in this environment."""
     if name != "trueup":
         return command.replace(PLACE, "").replace("trueup ", f"{name} ")
     return command.replace(PLACE, place)

@@ -19,7 +19,7 @@ MAX_TRACEBACK = 8_000
 MAX_FACT = 16_000  # a field of a log line
 MAX_TYPE = 200
 MAX_NAMED = 12  # names in a message
-MAX_READ = 64_000  # of a text, before anything else is done with it
+MAX_READ = 64_000  # of a text; the rest is cut before any other processing
 
 
 def clean(text: str, most: int) -> str:
@@ -32,7 +32,7 @@ def clean(text: str, most: int) -> str:
 
 
 def _cut(text: str) -> str:
-    """The beginning and the end of a text that is too long to be read."""
+    """The beginning and the end of a text that is too long to process."""
     if len(text) <= MAX_READ:
         return text
     # Masking half a URL may miss its password, so the second half starts after a blank.
@@ -91,7 +91,7 @@ _VALUE = re.compile('(["„«“]).*(["“»”])', re.DOTALL)  # with the quota
 
 
 def _primary(error: BaseException) -> tuple[str, str]:
-    """What a server's error says, and the same without the value that it quotes."""
+    """The message of a server's error, and the same without the value that it quotes."""
     diag = getattr(error, "diag", None)
     # An error of asyncpg's has no `diag`.
     primary = getattr(error, "message", None) if diag is None else getattr(diag, "message_primary", None)
@@ -112,7 +112,7 @@ def describe(error: BaseException) -> str:
 
 
 def _refusal(error: BaseException) -> str | None:
-    """What a server's error says, as psycopg has it."""
+    """The message of a server's error in psycopg's format."""
     primary, state = _primary(error)[1], getattr(error, "sqlstate", None)
     if not primary or not state:
         return None
@@ -149,7 +149,7 @@ def fault_in_text(text: str, path: str) -> str | None:
 
 
 def known_names(name: str, names: Iterable[str]) -> str:
-    """What to say after "there is no …": the names it is close to, or else those that there are."""
+    """The text after "there is no …": similar names, or else all known names."""
     by_folded = {each.casefold(): each for each in sorted(names)}
     if not by_folded:
         return "none is known yet: give the --app that declares it, or start a worker with it"

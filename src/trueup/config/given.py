@@ -1,4 +1,4 @@
-"""Settings as they are given to `App(…)`, for type checkers. What counts is `settings.py`, and a test keeps the two in step."""
+"""Settings as they are given to `App(…)`, for type checkers. `settings.py` is the authority; a test compares the two."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trueup.durations import Duration
 
 
 class GivenSettings(TypedDict, total=False):
-    """Keyword arguments of App. Those that are left out come from the environment, a configuration file, or their default."""
+    """Keyword arguments of App. Omitted ones come from the environment, a configuration file, or their default."""
 
     schema: str | None
     search_path: str | Sequence[str]

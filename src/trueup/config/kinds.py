@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A kind of value. `read` takes what a person wrote, or raises ConfigError with that and what would be right."""
+    """A kind of value. `read` converts what a person wrote, or raises ConfigError with the value and what is expected."""
 
     read: Callable[[object], T]
     show: Callable[[T], str] = str
@@ -238,7 +238,7 @@ def _read_queues(value: object) -> Mapping[str, int | None]:
     except ConfigError:
         queues = {}
     if not queues or len(queues) < len(items):
-        # The whole list rather than the bad item: a piece of a URL written here by mistake could not be masked.
+        # Quotes the whole list instead of the bad item: a piece of a URL written here by mistake could not be masked.
         raise _wrong(value, 'a list of different queues; write it like "default,mail=5" (concurrency from 1 to 10000)')
     return MappingProxyType(queues)
 
@@ -265,7 +265,7 @@ def _read_modules(value: object) -> tuple[str, ...]:
 
 
 def _read_search_path(value: object) -> tuple[str, ...]:
-    """From "shop,public" or a list of such names. None of them: the path is the role's own."""
+    """From "shop,public" or a list of such names. Empty: the role's own search path."""
     if value == AS_THE_ROLE_HAS_IT:
         return ()
     return _read_list(value, _SCHEMA, 'a list of schemas in lower case; write it like "shop" or "shop,public"')

@@ -1,4 +1,4 @@
-"""Where settings come from, and what is wrong with them."""
+"""Loads settings from their sources, and reports errors in them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trueup.instead import instead
 NOT_SETTINGS = frozenset(
     {
         *("TRUEUP_CLOCK", "TRUEUP_FAULT", "TRUEUP_HISTORY"),  # read by tests of trueup itself
-        "TRUEUP_TEST_DATABASE_URL",  # by the fixtures for pytest
+        "TRUEUP_TEST_DATABASE_URL",  # read by the pytest fixtures
         # Read by the dashboard: secrets that `config` never shows.
         *("TRUEUP_DASHBOARD_TOKEN", "TRUEUP_DASHBOARD_VIEWER_TOKEN"),
     }
@@ -127,7 +127,7 @@ def _find_file(directory: Path) -> Path | None:
 
 
 def _whose(path: Path) -> str | None:
-    """Why another user controls this file; None when only this user or root does. Symbolic links count, too."""
+    """How another user can change this file; None when only this user or root can. Symbolic links count, too."""
     if not hasattr(os, "getuid"):
         return None
     for found in (path.lstat(), path.stat()):

@@ -1,4 +1,4 @@
-"""Making a data directory, all or nothing."""
+"""Creates a data directory, completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trueup.errors import ConfigError, EmbeddedUnavailable
 SUPERUSER = "postgres"
 UNFINISHED = "creating-"
 
-# What a development server wants. They go into postgresql.conf, where people and ALTER SYSTEM may change them.
+# The defaults of a development server. They go into postgresql.conf, where people and ALTER SYSTEM may change them.
 DEFAULTS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
@@ -53,7 +53,7 @@ def version(data: Path) -> int | None:
 
 
 def is_shut_down(data: Path, programs: Path) -> bool:
-    """Whether the last server of this directory was stopped in order, by its own account."""
+    """Whether the last server of this directory was stopped in order, according to its control file."""
     said = subprocess.run(
         [programs / "pg_controldata", data],
         env=environment(),
@@ -66,7 +66,7 @@ def is_shut_down(data: Path, programs: Path) -> bool:
 
 
 def environment() -> dict[str, str]:
-    """Ours, without what would change how the programs behave."""
+    """Our environment, without variables that would change the programs' behaviour."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
     return {**inherited, "LC_ALL": "C"}
 

@@ -29,13 +29,13 @@ from trueup.embedded.cluster import Cluster
 from trueup.embedded.home import DATABASE, FAILED, LEFT, READY, Home
 from trueup.errors import DatabaseUnavailable
 
-# All in seconds, and only to say that something is badly wrong: none is reached in the worst honest case.
+# All in seconds. They only detect that something is badly wrong; the slowest healthy start takes less.
 ARRIVE_WITHIN = 180.0  # another one makes the data directory and recovers, or stops the server with a large checkpoint
 LAUNCH_WITHIN = 120.0  # make the data directory and recover
 ANSWER_WITHIN = 60.0  # another keeper does that, whose launcher was killed
 KEEPER_LEAVES_WITHIN = 10.0
 POLL = 0.05
-WATCH_EVERY = 1.0  # a look is one try to lock a file
+WATCH_EVERY = 1.0  # a check is one try to lock a file
 MAX_PAUSE = 30.0  # between two tries to start a keeper in place of one that was killed
 log = logging.getLogger("trueup.embedded")
 
@@ -148,7 +148,7 @@ class EmbeddedPostgres:
         return self._cluster.programs
 
     def status(self) -> EmbeddedStatus:
-        """Look, and change nothing."""
+        """Report the state without changing it."""
         running = self._cluster.running
         return EmbeddedStatus(
             directory=self._home.directory,

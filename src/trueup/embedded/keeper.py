@@ -37,7 +37,7 @@ from trueup.embedded.cluster import Cluster
 from trueup.embedded.home import DATABASE, FAILED, LEFT, READY, STARTING, Home
 from trueup.errors import TrueupError
 
-POLL = 0.25  # seconds: how late the last leave or a crash is noticed; a look costs well under a millisecond
+POLL = 0.25  # seconds: how late the last leave or a crash is noticed; a check costs well under a millisecond
 ENDS_WITHIN = 1.0  # seconds between the end of `postmaster.pid` and that of the server, in an orderly stop
 MAX_PAUSE = 10.0  # seconds between two tries to start a server that does not start
 BECOME_WITHIN = 1.0  # seconds: a process that checks for a keeper briefly holds the keeper's lock
@@ -156,13 +156,13 @@ class Keeper:
 
 
 class Launcher:
-    """The process that started the keeper and waits for its first word."""
+    """The process that started the keeper and waits for its first message."""
 
     def __init__(self, writer: int) -> None:
         self._pipe = os.fdopen(writer, "w")
 
     def tell(self, word: str) -> None:
-        """Say whether the server is ready or why not. Only the first word is heard."""
+        """Report whether the server is ready, or why not. Only the first report is sent."""
         # The launcher may be gone, say by Ctrl-C. The server then has no user and is stopped in the usual way.
         with contextlib.suppress(BrokenPipeError):
             if not self._pipe.closed:
@@ -235,7 +235,7 @@ def _keep(keeper: Keeper, launcher: Launcher) -> int:
 
 
 def _say(office: locks.FileLock, word: str) -> None:
-    with contextlib.suppress(OSError):  # there may be no room for it on a full disk; the log has it
+    with contextlib.suppress(OSError):  # the disk may be full; the log has it
         office.write(word)
 
 

@@ -29,7 +29,7 @@ class Way:
 
     prefix: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    condition: str = ""  # what has to hold for it to work, for the message when it does not
+    condition: str = ""  # what must hold for it to work, for the error message
 
     @property
     def uid(self) -> int:

@@ -1,4 +1,4 @@
-"""Which process serves a data directory: what `postmaster.pid` says, and whether it is true.
+"""The process that serves a data directory: the content of `postmaster.pid`, and whether it is still true.
 
 A killed server leaves the file behind, and its process id may belong to any other process by then. So the file counts only
 if that process really works in this data directory.
@@ -16,7 +16,7 @@ from trueup.embedded import processes
 
 @dataclass(frozen=True)
 class Postmaster:
-    """A running server's own account of itself."""
+    """A running server, as `postmaster.pid` describes it."""
 
     pid: int
     port: int
@@ -35,7 +35,7 @@ def running(data: Path) -> Postmaster | None:
 
 
 def read(data: Path) -> Postmaster | None:
-    """What `postmaster.pid` says, true or not; None when there is no such file, or one still being written."""
+    """The content of `postmaster.pid`, true or not; None when there is no such file, or it is still being written."""
     try:
         lines = [line.strip() for line in os.fsdecode(pid_file(data).read_bytes()).split("\n")]
         pid, _, _, port, socket_directory = lines[:5]
@@ -53,7 +53,7 @@ def serves(pid: int, data: Path) -> bool:
     works_there = processes.works_in(pid, data)
     if works_there is not None:
         return works_there
-    # No /proc, or not ours to look at: the server runs as another user, and this container's root may not inspect it.
+    # No /proc, or no permission to read it: the server runs as another user, and this container's root may not inspect it.
     return f"-D {data} " in processes.command(pid)
 
 

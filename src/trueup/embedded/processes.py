@@ -36,7 +36,7 @@ def children(pid: int) -> list[int]:
 
 
 def works_in(pid: int, directory: Path) -> bool | None:
-    """Whether that is the process's working directory; None when it is gone, a zombie, or not ours to look at."""
+    """Whether that is the process's working directory; None when it is gone, a zombie, or may not be inspected."""
     try:
         return (PROC / str(pid) / "cwd").samefile(directory)
     except OSError:

@@ -50,7 +50,7 @@ _NAMED_SOURCE = rf"""(?P<name>{_ENDING})(?P<quote>\\*+["'])?+(?:
 _NAMED = re.compile(_NAMED_SOURCE, re.ASCII | re.VERBOSE)  # for a text in lower case
 _NAMED_IN_ANY_CASE = re.compile(_NAMED_SOURCE, _FLAGS | re.VERBOSE)
 _AT_THE_END = re.compile(rf"(?P<name>{_ENDING})\Z", re.ASCII)
-# Such a name is one of other things too: its value is a secret only if it looks like a token.
+# Such a name has other meanings, too: its value is a secret only if it looks like a token.
 _IF_TOKEN = re.compile(r"code|_session|assertion|saml(?:request|response)", _FLAGS)
 _TOKEN = re.compile(r"[\"']?[\s:=]*+[\"']?(?=[\w.~+/%-]*?[0-9])(?=[\w.~+/%-]*?[A-Za-z])[\w.~+/%-]{16}", re.ASCII)
 _LONG_TOKEN = re.compile(r"(?=[A-Za-z+_=-]*+[0-9])[A-Za-z0-9+_=-]{24,}+(?![^\s.,;])", re.ASCII)
@@ -326,7 +326,7 @@ class _Masking:
         end, after = self._closing(opening.end(), opening["quote"], len(opening["slashes"]))
         if libpq and after < len(self._text) and self._text[after] not in f"{_CLOSERS}\\ \t\r\n|":
             self._replace(opening.end(), self._end(_WORD, after), empty=True)
-            self._parts.append(f"{opening['slashes']}{opening['quote']}")  # or the second time, more would be hidden
+            self._parts.append(f"{opening['slashes']}{opening['quote']}")  # or masking a second time would hide more
             return True
         return self._replace(opening.end(), end, empty=True)
 

@@ -17,7 +17,7 @@ from trueup.errors import ConfigError
 from trueup.store.db.migrate import Migrator
 from trueup.store.db.reasons import reason
 
-# Nothing of this outlives the test run, so the disk need not be waited for.
+# Nothing of this outlives the test run, so writes need not wait for the disk.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
@@ -76,7 +76,8 @@ def on_server(url: str, database: str) -> str:
 
 @contextmanager
 def databases(url: str | None, directory: Path, schema: str = "trueup") -> Iterator[Databases]:
-    """On the server at this URL, or else on an embedded one that lives in the directory for as long as this lasts."""
+    """Makes databases on the server at this URL, or else on an embedded one in this directory, which is stopped at the end of the
+    block."""
     cluster = None if url else Cluster(directory, settings=FAST)
     if cluster is not None:
         cluster.start()

@@ -1,4 +1,4 @@
-"""What a test does with an App: move its time, run what is due, look at what was enqueued, kill a worker at the worst moment."""
+"""Lets a test move an App's time, run what is due, inspect what was enqueued, and kill a worker at the worst moment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trueup.testing.worker import ManualWorker
 
 T = TypeVar("T")
 
-MAX_TICKS = 10_000  # of one `advance` or `due_between`: beyond this another unit was probably meant
+MAX_TICKS = 10_000  # in one `advance` or `due_between`; with more, another unit was probably meant
 LIVE = ("queued", "running")
 
 Observe = Callable[[], Any]
@@ -35,7 +35,7 @@ Observe = Callable[[], Any]
 
 @contextmanager
 def rebound(app: App, url: str, clock: ManualClock) -> Iterator[App]:
-    """An App of your own code, on this database and clock, and as it was afterwards. It must be closed in between."""
+    """Your application's App, moved to this database and clock; the block's end undoes that. Close the App before its end."""
     settings, real = app.settings, app.clock
     app.settings = dataclasses.replace(settings, database_url=Secret(url))
     app.clock = clock
@@ -46,9 +46,8 @@ def rebound(app: App, url: str, clock: ManualClock) -> Iterator[App]:
 
 
 def due_between(what: App | Spec, start: datetime, end: datetime) -> list[tuple[datetime, str]]:
-    """The ticks after `start` and up to `end`, as (moment, schedule), in order. It needs no database.
-
-    What is asked is the rule: `missed=`, `overlap=` and `jitter=` are decided when a worker runs.
+    """The ticks after `start` and up to `end`, as (moment, schedule), in order. It needs no database and only follows the rule:
+    `missed=`, `overlap=` and `jitter=` are decided when a worker runs.
     """
     specs = {"": what} if isinstance(what, Spec) else _specs(what)
     found: list[tuple[datetime, str]] = []
@@ -193,7 +192,7 @@ class Harness:
             )
 
     async def _dies(self, job_id: int, kind: str) -> None:
-        """Run the job with a worker that dies before its end is written."""
+        """Run the job with a worker that dies before the outcome is written."""
         worker = ManualWorker(self.app)
         await worker.begin()
         try:
@@ -210,14 +209,14 @@ class Harness:
             await worker.end()
 
     async def _undisturbed(self) -> None:
-        """A worker that lives runs what is due."""
+        """A worker that does not die runs what is due."""
         worker = ManualWorker(self.app)
         await worker.begin()
         await worker.run_pending()
         await worker.end()
 
     async def _in_shadow(self, name: str) -> None:
-        """Call the handler of a reconciler for every due row; what it writes through trueup is rolled back, as by a death."""
+        """Call the handler of a reconciler for every due row; its writes through trueup are rolled back, as by a crash."""
         looked = await self.app.reconcilers.dry_run(name, shadow=True)
         if not looked.rows:
             raise AssertionError(f"no row is due for {name}: insert one first, or its handler is not tested")
@@ -225,7 +224,7 @@ class Harness:
             raise AssertionError(f"{name} {failed[0]}")
 
     async def _expire(self) -> None:
-        """Time passes: the leases of dead workers expire, another worker takes their jobs back, and those are due again."""
+        """Let time pass: the leases of dead workers expire, another worker takes over their jobs, and those are due again."""
         self.clock.advance(seconds=2 * self.app.settings.lease_for.total_seconds())
         rescuer = ManualWorker(self.app)
         await rescuer.begin()
@@ -255,7 +254,7 @@ class SyncHarness:
         self._runner = asyncio.Runner()
 
     def run(self, awaitable: Awaitable[T]) -> T:
-        """Anything else of the App's that has to be awaited."""
+        """Await anything else of the App's."""
         if asyncio._get_running_loop() is not None:
             if iscoroutine(awaitable):
                 awaitable.close()

@@ -43,7 +43,7 @@ def trueup_database_url(trueup_databases: Databases) -> Iterator[str]:
 
 @pytest.fixture
 def trueup_clock() -> ManualClock:
-    """The time of the App in this test: noon on 1 June 2026 until it is moved."""
+    """The time of the App in this test: noon on 1 June 2026 until a test moves it."""
     from trueup.testing.clock import ManualClock
 
     return ManualClock()

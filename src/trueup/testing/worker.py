@@ -62,14 +62,14 @@ class ManualWorker:
         return ran
 
     async def plan(self) -> None:
-        """Decide about every tick that is due, as the planner of a worker does; `run_pending` then runs what was fired."""
+        """Decide about every due tick, as the planner of a worker does; `run_pending` then runs the fired ones."""
         if not self.worker.trusted:
             await self.worker.register()
         while (await self.worker.ticker.plan()).more:
             pass
 
     async def sweep(self, name: str) -> Counts:
-        """One whole sweep of a reconciler, or of a move or deletion; all that came of it is written when this returns.
+        """Run one whole sweep of a reconciler, move or deletion. All outcomes are written when this returns.
 
         A failed row is due again when the clock has been moved on. Nothing is done while it is paused.
         """
@@ -80,5 +80,5 @@ class ManualWorker:
         return await self.worker.row_services.sweep(name)
 
     async def end(self) -> None:
-        """Close its connections, as a killed process would: nothing is handed back."""
+        """Close its connections, as a killed process would: nothing is released."""
         await self.worker.abandon()
