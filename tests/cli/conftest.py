@@ -68,6 +68,11 @@ async def ignore(path: str) -> None:
 def hang(path: str) -> None:
     Path(path + ".started").touch()
     time.sleep(60)
+
+
+@app.job
+async def hang_aside(path: str) -> None:
+    await asyncio.gather(*(asyncio.to_thread(hang, path) for _ in range(40)))
 """
 
 

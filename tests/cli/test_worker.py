@@ -129,8 +129,9 @@ def test_a_second_signal_hands_the_running_job_back(cli: Cli, start: Start, tmp_
     assert (job["state"], job["attempt"]) == ("queued", 0)
 
 
-def test_a_thread_that_hangs_does_not_keep_the_process(cli: Cli, start: Start, tmp_path: Path) -> None:
-    job_id = enqueue_waiting(cli, tmp_path / "hang", kind="hang")
+@pytest.mark.parametrize("kind", ["hang", "hang_aside"])
+def test_a_thread_that_hangs_does_not_keep_the_process(cli: Cli, start: Start, tmp_path: Path, kind: str) -> None:
+    job_id = enqueue_waiting(cli, tmp_path / "hang", kind=kind)
     process = start("worker", TRUEUP_DRAIN_FOR="0s")
     wait_for_handler(process, tmp_path / "hang")
     process.send_signal(signal.SIGTERM)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -70,6 +72,38 @@ async def test_a_worker_heals_after_its_network_went_silent_past_its_lease(proxy
         proxy.heal()
         await events.seen(WorkerStarted, count=2)
         await (await noop.enqueue()).result(timeout="15s")
+    await app.close()
+
+
+async def test_a_worker_heals_although_handlers_keep_every_thread_of_the_event_loop(
+    proxy: Proxy, database_url: str
+) -> None:
+    """`asyncio.to_thread` has a few threads for all who call it, and a handler's call may never end."""
+    app = App(proxy.url(database_url).replace("127.0.0.1", "localhost"), **SHORT)
+    events, over = Watched(app), threading.Event()
+
+    @app.job
+    async def hog() -> None:
+        await asyncio.gather(*(asyncio.to_thread(over.wait) for _ in range(40)))
+
+    @app.job
+    async def noop() -> None: ...
+
+    over_anyway = threading.Timer(30, over.set)
+    over_anyway.start()
+    try:
+        async with app.worker() as worker:
+            await hog.enqueue()
+            await until(lambda: worker.hand.running)
+            proxy.cut()
+            await events.seen(DatabaseLost)
+            proxy.heal()
+            await (await noop.enqueue()).result(timeout="15s")
+            async with asyncio.timeout(10):  # nor do they keep it from stopping
+                await worker.stop(timedelta())
+    finally:
+        over.set()
+        over_anyway.cancel()
     await app.close()
 
 

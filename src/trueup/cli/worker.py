@@ -12,7 +12,9 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -22,6 +24,7 @@ from trueup.cli.errors import WRONG
 from trueup.cli.options import option, switch, with_session
 from trueup.cli.session import Session
 from trueup.cli.systemd import Systemd, without_systemd
+from trueup.clock import elapsed
 from trueup.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from trueup.work.worker import Worker
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+CALLS = "trueup to_thread"  # what the names of the threads that run `asyncio.to_thread` begin with
+IDLE_WITHIN = 0.5  # seconds until such a thread that runs nothing has ended
 
 
 @with_session
@@ -131,6 +136,8 @@ async def _work(
     from trueup.work.starting import patiently
 
     watchdog: asyncio.Task[None] | None = None
+    executor = ThreadPoolExecutor(thread_name_prefix=CALLS)
+    asyncio.get_running_loop().set_default_executor(executor)
     try:
         store = await patiently(app.open, app.settings.start_within, app.events)
         if migrate:
@@ -148,7 +155,7 @@ async def _work(
         await app.close()
         if watchdog is not None:
             watchdog.cancel()
-    if stopped.abandoned or worker.runner.caller.threads_busy:
+    if stopped.abandoned or worker.runner.caller.threads_busy or _is_busy(executor):
         _leave_them_behind(WRONG if stopped.abandoned else 0)
 
 
@@ -189,6 +196,16 @@ def _stop_without(parent: int, worker: Worker) -> None:
         worker.request_stop()
 
     loop.add_reader(parent, ended)
+
+
+def _is_busy(executor: ThreadPoolExecutor) -> bool:
+    """Close the event loop's executor. Returns whether a call of `asyncio.to_thread` is under way that a handler has begun."""
+    executor.shutdown(wait=False, cancel_futures=True)
+    until = elapsed() + IDLE_WITHIN
+    threads = [each for each in threading.enumerate() if each.name.startswith(CALLS)]
+    for each in threads:
+        each.join(max(until - elapsed(), 0.0))
+    return any(each.is_alive() for each in threads)
 
 
 def _leave_them_behind(code: int) -> NoReturn:

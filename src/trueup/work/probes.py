@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
+from trueup.aside import aside
 from trueup.clock import elapsed
 from trueup.config import Settings
 from trueup.events import Events
@@ -54,10 +56,11 @@ class Probes:
         if settings.metrics_port is not None:
             from trueup.observe.metrics import serve_metrics  # only for those who ask: it needs a package few install
 
-            metrics = await asyncio.to_thread(serve_metrics, self._events, settings.metrics_host, settings.metrics_port)
+            serve = partial(serve_metrics, self._events, settings.metrics_host, settings.metrics_port)
+            metrics = await aside(serve, "trueup metrics")
             self._closed_last.append(metrics.close)
         if settings.health_port is not None:
-            await asyncio.to_thread(self._serve_probes, settings.health_host, settings.health_port)
+            await aside(partial(self._serve_probes, settings.health_host, settings.health_port), "trueup health")
 
     def _serve_probes(self, host: str, port: int) -> None:
         from trueup.observe.metrics import counted
@@ -71,4 +74,4 @@ class Probes:
     async def close(self) -> None:
         ends, self._closed_last = self._closed_last, []
         for end in reversed(ends):
-            await asyncio.to_thread(end)
+            await aside(end, "trueup stop")

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import psycopg
 
+from trueup.aside import aside
 from trueup.clock import elapsed
 from trueup.config import Settings
 from trueup.events import (
@@ -178,7 +179,7 @@ class Worker:
         await patiently(attempt, self.settings.start_within, self.events, self._stop_requested.is_set)
 
     async def _prepare(self) -> None:
-        await asyncio.to_thread(self.store.check_schema)
+        await aside(self.store.check_schema, "trueup start")
         more = 1 + self._listens  # for renewing, and for listening
         await open_connections(self._at_start, more, self.store.url)
         await self.row_services.gather()
@@ -358,7 +359,7 @@ class Worker:
         if self._registering is not None and not self._registering.done():
             self._registering.cancel()
             await asyncio.wait({self._registering})
-        await asyncio.to_thread(self.renewer.stop)
+        await aside(self.renewer.stop, "trueup stop")
         for service in self._services:
             await service.kill()
         await self.row_services.close()

@@ -24,9 +24,9 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from tests.support import django_project  # noqa: F401 - sets Django up
 from trueup import App, ConfigError, NotAcquired
+from trueup.aside import aside
 from trueup.store.db import callers
 from trueup.store.inserting import ONE_STATEMENT
-from trueup.work.aside import aside
 from trueup.work.leases.hold import Lease
 
 pytestmark = pytest.mark.asyncio

@@ -8,11 +8,13 @@ primary fails now. These connections turn the warning into an error of the class
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg import AsyncConnection, Connection, errors
 from psycopg.abc import PQGen
+
+from trueup.store.db.addresses import with_addresses
 
 WAITS_IN = "SyncRepWaitForLSN"  # where the server says so; the text itself may be translated
 
@@ -69,7 +71,11 @@ class ConfirmedConnection(Connection[Any]):
 
 
 class AsyncConfirmedConnection(AsyncConnection[Any]):
-    """The same for coroutines."""
+    """The same for coroutines. Looks up the names of servers without the loop's default executor."""
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **settings: Any) -> Self:
+        return await super().connect(conninfo, **await with_addresses(settings))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from psycopg import AsyncConnection, sql
 
+from trueup.store.db.addresses import with_addresses
 from trueup.store.db.connect import PID, abort, connecting_takes, connection_settings, leads_to_the_server
 from trueup.store.db.load import Statements
 
@@ -41,12 +42,12 @@ class NotifyConnection:
             return await self._open()
 
     async def _open(self) -> bool:
-        connection = self._connection = await AsyncConnection.connect(**self._settings)
+        connection = self._connection = await AsyncConnection.connect(**await with_addresses(self._settings))
         await leads_to_the_server(connection)  # before it is idle
         if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
             await connection.execute(ANY_BYTES)
         ping = f"ping {uuid4()}"
-        async with await AsyncConnection.connect(**self._settings) as other:
+        async with await AsyncConnection.connect(**await with_addresses(self._settings)) as other:
             backend = await _backend(connection)
             if backend != connection.info.backend_pid and await _is_lent(backend, connection, other):
                 return False

@@ -10,9 +10,9 @@ import asyncio
 from types import TracebackType
 from typing import Any
 
+from trueup.aside import aside
 from trueup.errors import LostLease
 from trueup.events import Events
-from trueup.work.aside import aside
 from trueup.work.leases.hold import BackendSource, Hold, Lease, LeaseRequest
 
 __all__ = ["Lease", "LeaseContext"]

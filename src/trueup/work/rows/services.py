@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from trueup.aside import aside
 from trueup.config import Settings
 from trueup.errors import ConfigError
 from trueup.events import Events, IndexMissing, NaiveTimestamp, ReconcilerDeclared
@@ -210,7 +211,7 @@ class RowServices:
         """Close everything, even if handlers run."""
         for member in self.members.values():
             await member.kill()
-        await asyncio.to_thread(self.renewer.stop)
+        await aside(self.renewer.stop, "trueup stop")
         for connections in self._of_handlers:
             await connections.close()
         for connection in self.connections:
