@@ -545,15 +545,38 @@ async def test_call(ward: Ward, error: BaseException) -> None:
 # -- outcomes that do not stick --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_trigger_that_keeps_the_row(ward: Ward) -> None:
-    await ward.prepare(trigger(f"if {WRITE} then return null; end if; return new;"))
+KEEPS = {
+    "writes nothing": "return null;",
+    "writes the old row": "return old;",
+    "puts the old state back": "new.state := old.state;",
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("mode", [*MODES, "row_lock, tx"])
+@pytest.mark.parametrize("keeps", KEEPS)
+async def test_a_trigger_that_keeps_the_row(ward: Ward, keeps: str) -> None:
+    if (ward.mode, keeps) == ("row_lock, tx", "writes nothing"):
+        pytest.skip("the same as a handler that changes the row through tx")
+    await ward.prepare(trigger(f"if {WRITE} then {KEEPS[keeps]} end if; return new;"))
     ward.fix()
     event = await ward.suffer()
     assert "trigger" in event.error
     if ward.mode not in ("ctx.transaction",):
         assert ward.field.events.of(RowUndone)
     assert ward.calls.count(POISON) == ATTEMPTS
+    assert (await ward.field.thing(POISON))["n"] == 0, "half of the outcome was written"
+
+
+@pytest.mark.parametrize("mode", ["claimed_as", "both"])
+@pytest.mark.parametrize("state", ["new", "paused", "done"])
+async def test_a_trigger_that_puts_another_state_than_that_of_a_claim(ward: Ward, state: str) -> None:
+    """The handler is not called: its outcome could not be written."""
+    await ward.prepare(trigger(f"if new.state = 'busy' then new.state := '{state}'; end if; return new;"))
+    ward.fix()
+    assert "could not be claimed" in (await ward.suffer()).error
+    assert POISON not in ward.calls
+    assert (await ward.field.thing(POISON))["state"] == "new"
 
 
 @pytest.mark.parametrize("mode", ["claimed_as", "both"])

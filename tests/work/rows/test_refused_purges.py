@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -41,6 +42,11 @@ def raising(sqlstate: str, trigger: str = ON_ROW) -> str:
 REFUSALS: dict[str, tuple[str, str, str]] = {
     "a foreign key": ("delete", FOREIGN_KEY, "parts_thing_fkey"),
     "a check that is not valid": ("move", CHECK, "things_note_check"),
+    "a trigger that puts the state back": (
+        "move",
+        RAISES.replace("{body}", "new.state := old.state; return new;") + ON_ROW,
+        "a trigger of table things keeps the row in its state",
+    ),
     "a deferred trigger": ("delete", raising("23514", AT_COMMIT), "not this one (SQLSTATE 23514)"),
     **{
         f"{verb}, a trigger with {state}": (verb, raising(state), f"not this one (SQLSTATE {state})")
@@ -227,6 +233,20 @@ async def test_rows_that_a_trigger_keeps_neither_end_nor_starve_a_sweep(field: F
     assert await left(field) == list(range(1, 46))
     assert (await field.sweep("age")).undone == 45
     assert await rows(field) == []
+
+
+async def test_rows_that_a_trigger_brings_back_do_not_hold_a_sweep_for_ever(field: Field) -> None:
+    """An AFTER trigger undoes the move, which no statement can see that moves: the same rows would be the oldest again and again."""
+    await field.put(ROWS)
+    await field.do(
+        "create function undo() returns trigger language plpgsql as $$ begin"
+        " update things set state = 'new' where id = new.id; return null; end $$;"
+        "create trigger undo after update on things for each row when (old.id <= 45 and old.state = 'new') execute function undo()"
+    )
+    declare(field, "move", stale_for=None, due_at="due_at")
+    async with asyncio.timeout(20):
+        await field.sweep("age")
+    assert await field.value("select array_agg(id order by id) from things where state = 'new'") == list(range(1, 46))
 
 
 async def test_a_rate_holds_for_rows_that_are_taken_by_their_keys(live: Field) -> None:

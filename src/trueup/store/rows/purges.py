@@ -195,10 +195,12 @@ class Purges(OnTable[PurgeStatements]):
             await connection.execute(self.steer)
             await connection.execute(self.made.take(state, "passing"), params)
 
-    async def pick(self, state: str | None, after: Picked | None, *, where: bool = True) -> list[Picked]:
+    async def pick(
+        self, state: str | None, after: Picked | None = None, *, where: bool = True, most: int | None = None
+    ) -> list[Picked]:
         """The next batch of rows behind this one; without `where`, a window of rows that need not match `where=`."""
         params: dict[str, Any] = self.about_window()
-        params["most"] = self.purge.batch if where else params["window"]
+        params["most"] = most or (self.purge.batch if where else params["window"])
         if after is not None:
             params |= {"after_order": after.order}
             params |= {f"after_{n}": text for n, text in enumerate(after.key_texts, 1)}

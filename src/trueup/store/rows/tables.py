@@ -87,6 +87,7 @@ class Found:
     role: str  # the worker's role, quoted likewise
     deletable: bool  # by this role
     policies: tuple[Policy, ...] | None = None  # that apply to this role; None when row-level security does not
+    triggered: bool = False  # whether it has triggers, or partitions, which may have some
     sign: int | None = None  # the table's fingerprint: if it differs, the table has changed
 
     @property
@@ -145,6 +146,7 @@ async def find(database: Database, statements: Statements, spec: TableSpec, who:
         place.role,
         place.deletable,
         None if policies is None else tuple(Policy(*row) for row in policies),
+        place.triggered,
         sign,
     )
 
@@ -166,6 +168,7 @@ class _Place(NamedTuple):
     elsewhere: str | None  # a partition that is a foreign table
     rules: str | None
     guarded: bool  # by row-level security
+    triggered: bool
 
 
 def _check_place(spec: TableSpec, who: str | None, place: _Place) -> None:

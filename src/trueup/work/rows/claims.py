@@ -18,6 +18,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import is_away, unanswered
 from trueup.store.rows.batch import Batch
+from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.evaluation import Evaluation, took_too_long
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone
@@ -115,12 +116,18 @@ class Claims:
                 await asyncio.sleep(REPEAT_PAUSE)
                 return await self._mark(rows, claimed, repeats + 1)
             if len(rows) == 1:
-                claimed.refused.append((rows[0], ConnectionEnded.by(error) if unanswered(error) else error))
+                claimed.refused.append((rows[0], _why(self._rows, error)))
                 return set()
             return {key for part in parts(rows, error) for key in await self._mark(part, claimed)}
         claimed.refused += [(row, _kept_as_it_was(self._rows)) for row in rows if done.get(row.key) == "undone"]
         claimed.taken += [row for row in rows if done.get(row.key) in ("busy", "conflict")]
         return {key for key, answer in done.items() if answer == "changed"}
+
+
+def _why(rows: Rows, error: Exception) -> Exception:
+    if keeps_state(error):
+        return _kept_as_it_was(rows)
+    return ConnectionEnded.by(error) if unanswered(error) else error
 
 
 def _kept_as_it_was(rows: Rows) -> Exception:

@@ -34,6 +34,7 @@ from trueup.reconcile.decide import Lost, Move, Written
 from trueup.store.db.connect import TIMED_OUT, is_locked_out, may_pass
 from trueup.store.fitted import RowStatements
 from trueup.store.rows.asks import Done
+from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.ending import RowEnding, size_of
 from trueup.work.rows.failures import BUSY_PAUSE, Failures
@@ -262,7 +263,9 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
                 ending.not_before = max(ending.not_before, _together(UNHURRIED))
 
     def _blame(self, one: RowEnding, error: Exception) -> None:
-        if not self.failures.refused(one, error):
+        if keeps_state(error):
+            self.failures.not_kept(one, "undone")
+        elif not self.failures.refused(one, error):
             self._forget([one])
             self.reports.lost(one, "database")
             self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)).because(error))

@@ -28,6 +28,7 @@ from trueup.store.db.lent import Lent
 from trueup.store.db.pool import HandlerConnections
 from trueup.store.fitted import RowStatements
 from trueup.store.rows.asks import Done
+from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.rows import Rows, check_readable
 from trueup.work.calling import Caller, is_own_ending
 from trueup.work.rows.handled import Handled, certain, gone
@@ -109,6 +110,10 @@ class Handling:
         done: Done | None = None
         try:
             done = (await self.rows.settle(row.holder, [row], [move], connection)).get(row.key)
+        except psycopg.Error as error:
+            if not keeps_state(error):
+                raise
+            done = "undone"
         finally:
             held.end_turn("write")
         if done == "changed":

@@ -6,6 +6,9 @@ With a rate, the fleet takes turns at the lane's row, batch by batch.
 
 Before a sweep, `max_fraction` is compared with the share of the table that the sweep would touch. It is compared again when the sweep
 has taken as many rows as there were then, because rows that came in between were not counted.
+
+Rows that a trigger brings back would be the oldest again and again. If the front of the order does not move, rows are taken by their
+keys, too: each of them once.
 """
 
 from __future__ import annotations
@@ -56,6 +59,24 @@ class _Walk:
     search: Search
     cleared_to: int | None = None  # after this many rows `max_fraction` is compared again; None: never
     over: bool = False
+
+
+@dataclass(slots=True)
+class _Front:
+    """The row that is to be taken next. It stays the same when a trigger puts rows back, or another session has locked it."""
+
+    purges: Purges
+    state: str | None
+    statements: int = 0
+    key: str | None = None
+
+    async def stays(self) -> bool:
+        """Whether it is the same as before. It is looked at after 1, 2, 4, 8, … statements."""
+        self.statements += 1
+        if self.statements.bit_count() > 1:
+            return False
+        before, self.key = self.key, next((row.key for row in await self.purges.pick(self.state, most=1)), None)
+        return self.key is not None and self.key == before
 
 
 class Purger(Service):
@@ -175,7 +196,7 @@ class Purger(Service):
                 progress(counts)
 
         for state in self.purge.selection.states or (None,):
-            batches = 1
+            batches, front = 1, _Front(self.purges, state)
             while await self._go_on(walk):
                 sent, made = elapsed(), self.purges.made
                 if walk.cleared_to is not None:
@@ -198,10 +219,11 @@ class Purger(Service):
                         continue
                     break
                 told()
-                if taken.count < taken.picked:
+                last = taken.over or taken.count < taken.asked
+                if taken.count < taken.picked or (not last and await front.stays()):
                     await self._by_keys(state, walk, told)
                     break
-                if taken.over or taken.count < taken.asked:
+                if last:
                     break
                 if self.purges.in_a_row and self._options.limit is None:
                     batches = next_batches(batches, elapsed() - sent)

@@ -17,12 +17,13 @@ from trueup.clock import Clock, elapsed
 from trueup.events import Events
 from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import is_away, unanswered
+from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.purges import Picked, Purges, Taken
 from trueup.work.rows.blaming import blame
 from trueup.work.rows.evaluation import MAX_WINDOWS, NOT_EVALUATED, not_evaluated, took_too_long
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import wait_for_rate
-from trueup.work.rows.refusals import MAX_REPEATS
+from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone
 from trueup.work.writing import REPEAT_PAUSE, ConnectionEnded, parts
 
 MAX_IN_A_ROW = 1_000  # refused rows without one that is taken; the rest is left to the next sweep
@@ -179,6 +180,8 @@ class RefusedPurges:
             rows = rows[taken.asked :]
 
     async def _refused(self, row: Picked, error: Exception) -> None:
+        if keeps_state(error):
+            error = OutcomeUndone(f"a trigger of table {self._purges.found.spec} keeps the row in its state")
         self._over = self._over or self._give_up_for_now()
         purge = self._purges.purge
         await blame(purge.name, purge.retry, [(row, error)], self._purges.refuse, self._counts, self._events)

@@ -22,6 +22,7 @@ from trueup.store.db import message
 from trueup.store.db.connect import unaltered
 from trueup.store.db.message import Answers, Part, StalePlan
 from trueup.store.db.pool import HandlerConnections
+from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.locked import Locked, not_as_read
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.handled import Handled, certain, gone
@@ -105,13 +106,14 @@ class Locking:
         if change is not None and change.then:
             answers = await message.send(connection, *writing)
             self._check_written(held, outcome, answers, 1)
-            if answers.count(0):
-                await self._rows.enqueue.together(change.then, connection)
-            await connection.commit()
+            if len(answers):
+                if answers.count(0):
+                    await self._rows.enqueue.together(change.then, connection)
+                await connection.commit()
             passed_on = False
         else:
             answers, passed_on = await self._commit(held, outcome, [*writing, b"COMMIT"], connection, follow)
-        if change is not None and not answers.count(0):  # a user's trigger refused it
+        if change is not None and not (len(answers) and answers.count(0)):  # a user's trigger refused it
             handled.refused, handled.settled = "undone", outcome
         else:
             held.written = outcome
@@ -145,6 +147,9 @@ class Locking:
     def _check_written(self, held: RowInHand, outcome: Outcome, answers: Answers, statements: int) -> None:
         """Raise the error that kept this row's statements from completing. Errors after them are about the next row."""
         if len(answers) >= statements:
+            return
+        if keeps_state(answers.error) and not len(answers):
+            held.uncertain = False
             return
         if not_as_read(answers.error) and not len(answers):
             held.uncertain = False

@@ -153,6 +153,7 @@ class Claiming(Pieces):
         return self._fragment(
             "rows/_moved",
             marks=set_to(self.marked),
+            kept=self.unless_unmarked,
             told=TOLD,
             t_is_c=self.same_key("c"),
             seen=self.seen,

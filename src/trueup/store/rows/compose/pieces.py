@@ -15,6 +15,7 @@ from trueup.reconcile.selection import Selection
 from trueup.store.db.connect import LOCK_SHARE
 from trueup.store.db.load import NOW, Statements, source
 from trueup.store.db.texts import text_of
+from trueup.store.rows.kept import KEPT
 from trueup.store.rows.tables import Found, named
 
 Composable = sql.Composable
@@ -308,6 +309,26 @@ class Pieces:
             return self.column(column)
         # Renewing a lease in the user's row gives it a new xmin.
         return SQL("null::text") if spec.lease_columns is not None else SQL("t.xmin")
+
+    def unless_kept(
+        self, seen: Composable, wanted: Composable, *, exactly: bool = False, after: str = ", "
+    ) -> Composable:
+        """For a RETURNING list: fails when a trigger has given the row back the state that it had (`exactly`: any state but `wanted`)."""
+        state = self.found.spec.state
+        if state is None or not self.found.triggered:  # returning rows costs something
+            return SQL("")
+        seen, wanted = self.cast(seen, state), self.cast(wanted, state)
+        kept = SQL("({}) is not true").format(self.compared(state, "=", wanted))
+        if not exactly:
+            differ = SQL("({} {} {}) is not true").format(wanted, self.operator("=", state), seen)
+            kept = AND.join([self.compared(state, "=", seen), differ])
+        return SQL("{}(case when {} then {}::text else '1' end)::int").format(SQL(after), kept, quoted(KEPT))
+
+    @property
+    def unless_unmarked(self) -> Composable:
+        """The same for the working state that a claim writes."""
+        working = self.selection.claimed_as
+        return SQL("") if working is None else self.unless_kept(SQL("null"), quoted(working), exactly=True)
 
     def as_seen(self, cte: str) -> Composable:
         """The row of `t` is as the claim left it."""

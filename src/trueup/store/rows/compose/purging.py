@@ -60,10 +60,17 @@ class Purging(Pieces):
                 ),
                 is_picked=self.same_key("p"),
                 assignments=set_to(assignments),
+                kept=self._unless_kept(state, to, after=", "),
                 **LATENESS,
             )
         oldest = self._oldest(state, SQL("t.ctid"), lock, choice)
-        return self._compose("rows/move", oldest=oldest, tell=self._tell(choice), assignments=set_to(assignments))
+        kept = self._unless_kept(state, to, after=" returning ")
+        return self._compose(
+            "rows/move", oldest=oldest, tell=self._tell(choice), assignments=set_to(assignments), kept=kept
+        )
+
+    def _unless_kept(self, state: str | None, to: str, after: str) -> Composable:
+        return SQL("") if state is None else self.unless_kept(quoted(state), quoted(to), after=after)
 
     def evaluate(self, state: str | None) -> bytes:
         return self.evaluates(AND.join([SQL("true"), *self._eligible(state)]), SQL("{} as due").format(self.became_due))

@@ -33,7 +33,8 @@ class Settling(Pieces):
             "reason",
             *(f"c{n}" for n in range(1, len(columns) + 1)),
         ]
-        return self._settle("rows/change", names, lock=lock, assignments=set_to(assignments))
+        kept = self.unless_kept(SQL("h.seen_state"), SQL("h.state"))
+        return self._settle("rows/change", names, lock=lock, assignments=set_to(assignments), kept=kept)
 
     def checkpoint(self, columns: tuple[str, ...]) -> bytes:
         """For these columns of a row that stays claimed."""
@@ -110,6 +111,7 @@ class Settling(Pieces):
             lock=self.lock_for(name for name, _ in marks),
             as_left=self.free,
             marks=set_to(marks),
+            kept=self.unless_unmarked,
             seen=self.seen,
             columns=self.asked_for,
             given=COMMA.join(self.asked_from("c")),
@@ -180,10 +182,12 @@ class Settling(Pieces):
 
     def change_locked(self, columns: tuple[str, ...]) -> bytes:
         """As `change`, for one row that is locked."""
-        return self._change_one("rows/change_locked", columns, as_seen=self.as_seen("h"))
+        kept = self.unless_kept(SQL("h.seen_state"), SQL("%(state)s::text"))
+        return self._change_one("rows/change_locked", columns, as_seen=self.as_seen("h"), kept=kept)
 
     def change_alone(self, columns: tuple[str, ...]) -> bytes:
-        return self._change_one("rows/change_alone", columns)
+        kept = self.unless_kept(SQL("%(seen_state)s::text"), SQL("%(state)s::text"), after=" returning ")
+        return self._change_one("rows/change_alone", columns, kept=kept)
 
     def remove_locked(self) -> bytes:
         return self._compose("rows/remove_locked", t_is_p=self.key_from_texts("%"), as_seen=self.as_seen("h"))

@@ -5,6 +5,7 @@
 -- first; `contested`, when one did and the row still matches this reconciler; `undone`, when it is as it was and yet not changed, which
 -- only a trigger can do; `busy`, when another session has locked it (this statement never waits: try again). After the last three the
 -- claim is still held. A key that does not come back was lost.
+-- Fails for all rows when a trigger has put the state of one back that it had (only of a table with triggers).
 -- Index: rows_pkey, and the user's key, row by row as in claim_fresh.sql. A record is found again by the reconciler that was read with
 -- it: for a constant, a planner without statistics would read all records of the reconciler for each row. Locks the user's row before
 -- its record, and records in the given order, which is that of the keys when there are several: so two statements cannot wait for one
@@ -15,7 +16,7 @@ with mine as (
   update {table} as t set {assignments}
     from held as h
    where h.there and {t_is_h} and ({as_seen}) is true
-  returning h.key
+  returning h.key{kept}
 ), verdicts as materialized (
   select h.*, {verdict} as verdict
     from held as h

@@ -4,6 +4,6 @@
 with written as (
   update {table} as t set {assignments} from (select %(seen_state)s::text as seen_state, %(seen)s::text as seen) as h
    where {t_is_p} and ({as_seen}) is true
-  returning 1
+  returning 1{kept}
 )
 select (case when count(*) > 0 then '1' else 'trueup: the row is not as it was read' end)::int from written;

@@ -8,7 +8,7 @@ with mine as (
   update {table} as t set {marks}
     from held as h
    where h.there and {t_is_h} and (h.key in (select key from there where as_left)) is true
-  returning h.key, {seen} as trueup_seen, {columns}
+  returning h.key, {seen} as trueup_seen, {columns}{kept}
 )
 select c.key, 'changed', c.trueup_seen::text, {given} from (select count(*), {plainly} from changed) as one, changed as c
 union all

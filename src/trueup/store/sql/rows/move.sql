@@ -5,4 +5,4 @@ with picked as materialized (
   select array({oldest}) as slots
 )
 update {table} as t set {assignments}
- where t.ctid = any((select slots from picked)::tid[]) and (select {tell} from picked as p) is not null;
+ where t.ctid = any((select slots from picked)::tid[]) and (select {tell} from picked as p) is not null{kept};

@@ -6,7 +6,7 @@ with picked as materialized (
 ), moved as (
   update {table} as t set {assignments} from picked as p
    where {is_picked}
-  returning {keys}
+  returning {keys}{kept}
 )
 select count(*), (select count(*) from moved), {late_of_min}, {late_of_max},
        case when count(*) > (select count(*) from moved) or not {alike}

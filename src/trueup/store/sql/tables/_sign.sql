@@ -8,6 +8,7 @@
                      select t.oid, t.xmin, t.typnamespace, t.typbasetype from types as d join pg_type as t on t.oid = d.typbasetype)
                    select string_agg(concat_ws(':', t.oid::text, t.xmin::text, s.xmin::text, e.oid::text, e.xmin::text), ' ' order by t.oid, e.oid)
                      from types as t join pg_namespace as s on s.oid = t.typnamespace left join pg_enum as e on e.enumtypid = t.oid),
+         'triggers', (select string_agg(g.oid::text || ':' || g.xmin::text, ' ' order by g.oid) from pg_trigger as g where g.tgrelid = c.oid and not g.tgisinternal),
          'rules', (select string_agg(w.oid::text || ':' || w.xmin::text, ' ' order by w.oid) from pg_rewrite as w where w.ev_class = c.oid),
          'policies', (select string_agg(p.oid::text || ':' || p.xmin::text, ' ' order by p.oid) from pg_policy as p where p.polrelid = c.oid)), 0)
    from pg_class as c

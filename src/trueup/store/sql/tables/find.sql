@@ -5,7 +5,8 @@ select c.oid, n.nspname::text, c.relname::text, quote_ident(n.nspname), quote_id
        (select min(f.oid::regclass::text) from pg_partition_tree(c.oid) as p join pg_class as f on f.oid = p.relid::oid and f.relkind = 'f') as elsewhere,
        (select string_agg(quote_ident(w.rulename), ', ' order by w.rulename) from pg_rewrite as w
          where w.ev_class = c.oid and w.ev_type in ('2', '4') and w.ev_enabled <> 'D') as rules,
-       row_security_active(c.oid) as guarded
+       row_security_active(c.oid) as guarded,
+       c.relkind = 'p' or exists (select from pg_trigger as g where g.tgrelid = c.oid and not g.tgisinternal) as triggered
   from pg_class as c
   join pg_namespace as n on n.oid = c.relnamespace
  where c.oid = (select case when %(schema)s::text is null then to_regclass(quote_ident(%(name)s::text))::oid
