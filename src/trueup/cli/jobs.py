@@ -59,18 +59,14 @@ def list_all(
     after: Annotated[int | None, option("--after", "ID", "Continue after this job, with older ones.")] = None,
 ) -> None:
     """List jobs, newest first."""
-    list_jobs(
-        session,
-        state=[str(each) for each in state or JobState],
-        kind=kind,
-        limit=limit,
-        after=after,
-        queue=queue,
-        error_contains=error,
-        arguments=_arguments(argument or []),
-        older_than=older_than,
-        min_attempts=min_attempts,
-    )
+    matching: Matching = {**_matching(queue, error, argument, older_than), "min_attempts": min_attempts}
+    states = [str(each) for each in state or JobState]
+    list_jobs(session, state=states, kind=kind, limit=limit, after=after, **matching)
+
+
+def _matching(queue: str | None, error: str | None, argument: list[str] | None, older_than: str | None) -> Matching:
+    arguments = _arguments(argument or [])
+    return {"queue": queue, "error_contains": error, "arguments": arguments, "older_than": older_than}
 
 
 def _arguments(given: list[str]) -> dict[str, Any] | None:
@@ -160,12 +156,7 @@ def cancel(
     Queued jobs are cancelled immediately; the workers of running ones are notified and cancel the handlers.
     """
     wanted = many.chosen(ids, everything, kind)
-    matching: Matching = {
-        "queue": queue,
-        "error_contains": error,
-        "arguments": _arguments(argument or []),
-        "older_than": older_than,
-    }
+    matching = _matching(queue, error, argument, older_than)
     if not wanted:
         words, states = ("cancel", "cancelled"), ["queued", "running"]
         many.act_on_all(

@@ -44,15 +44,7 @@ class Arguments:
             if hint is Tick:
                 self.tick = name
                 continue
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise ConfigError(
-                    f"job {kind!r}: {parameter} cannot be stored; name each argument. If a decorator of yours takes it, use functools.wraps there"
-                )
-            if not fields and name in ("self", "cls") and name not in hints:
-                raise ConfigError(
-                    f"job {kind!r}: its first parameter is {name!r}, and a worker has no instance of the class; "
-                    "declare a function outside the class, or a @staticmethod"
-                )
+            _check_storable(kind, parameter, instance=not fields and name in ("self", "cls") and name not in hints)
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 self._positional_only.append(name)
             if parameter.default is parameter.empty:
@@ -130,6 +122,19 @@ def _adapter(kind: str, fields: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
         if not isinstance(error, PydanticSchemaGenerationError):
             said = str(error).splitlines()[0]
         raise ConfigError(f"job {kind!r}: the type of argument {which} cannot be stored as JSON: {said}") from None
+
+
+def _check_storable(kind: str, parameter: inspect.Parameter, *, instance: bool) -> None:
+    """Raises ConfigError for a parameter that no stored argument can fill; `instance`: it is the first of a method."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise ConfigError(
+            f"job {kind!r}: {parameter} cannot be stored; name each argument. If a decorator of yours takes it, use functools.wraps there"
+        )
+    if instance:
+        raise ConfigError(
+            f"job {kind!r}: its first parameter is {parameter.name!r}, and a worker has no instance of the class; "
+            "declare a function outside the class, or a @staticmethod"
+        )
 
 
 def _hints(kind: str, function: Callable[..., Any], local_names: Mapping[str, Any] | None) -> dict[str, Any]:

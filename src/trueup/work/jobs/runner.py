@@ -223,12 +223,7 @@ class Runner:
                 args, kwargs = definition.arguments.load(job.args)
             except InvalidArguments as error:
                 return Unfit(error)
-            if definition.arguments.context is not None:
-                run.lost = LostSignal()
-                context = Context(job, run.lost, self._access)
-                kwargs[definition.arguments.context] = context
-            if definition.arguments.tick is not None:
-                kwargs[definition.arguments.tick] = tick_of(job)
+            context = self._fill_in(run, definition, kwargs)
             result = await self._call(run, definition, args, kwargs)
         except BaseException as error:
             if is_own_ending(error, cancelled_by_us=run.cancelled is not None):
@@ -247,6 +242,16 @@ class Runner:
                 self._done_already(job, outcome)
                 return Finished()
         return outcome
+
+    def _fill_in(self, run: RunningJob, definition: Job[Any, Any], kwargs: dict[str, Any]) -> Context | None:
+        """Fill in the parameters for the Context and the Tick. Returns the Context, if there is one."""
+        context: Context | None = None
+        if definition.arguments.context is not None:
+            run.lost = LostSignal()
+            context = kwargs[definition.arguments.context] = Context(run.job, run.lost, self._access)
+        if definition.arguments.tick is not None:
+            kwargs[definition.arguments.tick] = tick_of(run.job)
+        return context
 
     def _uncalled(self, job: ClaimedJob) -> Outcome | None:
         """The outcome of a job whose function is not to be called."""
