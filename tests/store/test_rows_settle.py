@@ -21,7 +21,7 @@ from tests.store.rows_desk import RowsDesk, again, claimed, desk_on, failure, on
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Change, Release, Remove, Rest, RetryAfter, SetAside
 from trueup.reconcile.outcome import Delete, Stay, To
-from trueup.store.db.pool import fetch_sync
+from trueup.store.db.blocking import fetch_sync
 from trueup.store.db.texts import text_of
 from trueup.store.rows.rows import Rows
 from trueup.store.store import Store

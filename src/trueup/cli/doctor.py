@@ -15,7 +15,6 @@ from trueup.cli.session import Session
 from trueup.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
-    from trueup.app import App
     from trueup.operate.checks import Finding
 
 
@@ -41,10 +40,6 @@ def _findings(session: Session) -> tuple[Finding, ...]:
     from trueup.operate.checks import away
 
     try:
-        return session.run(_examined)
+        return session.run(lambda app: app.examine())
     except DatabaseUnavailable as error:
         return away(error).findings
-
-
-async def _examined(app: App) -> tuple[Finding, ...]:
-    return await app.examine()

@@ -38,15 +38,14 @@ def preview(
     if (spec is None) == (name is None):
         raise WrongUsage("give a schedule's name, or one of --cron, --every and --at")
     wanted = year if year is not None else datetime.now(UTC).year
-    seen = in_year(spec, wanted) if spec is not None else _stored(session, str(name), wanted)
+    if spec is not None:
+        seen = in_year(spec, wanted)
+    else:
+        seen = session.run(lambda app: app.schedules.preview(str(name), wanted))
     if session.json:
         output.write_json(_document(seen))
     else:
         _show(seen)
-
-
-def _stored(session: Session, name: str, year: int) -> Year:
-    return session.run(lambda app: app.schedules.preview(name, year))
 
 
 def _document(seen: Year) -> dict[str, Any]:

@@ -174,10 +174,8 @@ def _free_all(session: Session, name: str, yes: bool, verb: str, did: str, move_
             return await move_all(app, note)
 
     count = session.run(run)
-    if session.json:
-        output.write_json({"reconciler": name, did: count})
-    else:
-        output.say(f"{did} {many_rows(count)} of {name}" if count else f"no row of {name} is in quarantine")
+    said = f"{did} {many_rows(count)} of {name}" if count else f"no row of {name} is in quarantine"
+    session.answer({"reconciler": name, did: count}, said)
 
 
 def many_rows(count: int) -> str:

@@ -69,7 +69,10 @@ class Session:
 
     def answer(self, document: object, text: str) -> None:
         """Write the document if JSON is asked for, else the text."""
-        output.write_json(document) if self.json else output.say(text)
+        if self.json:
+            output.write_json(document)
+        else:
+            output.say(text)
 
     def run(self, work: Callable[[App], Awaitable[T]]) -> T:
         """Do the work on the App, connected, and close it."""

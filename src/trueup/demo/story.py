@@ -67,7 +67,7 @@ def run(*, workers: int = 3, users: int = 2000, rate: int = 60, keep: bool = Fal
 
 
 def _wrong(workers: int, users: int, rate: int) -> str:
-    """Why the story cannot begin; None if it can."""
+    """Why the story cannot begin; empty if it can."""
     if not application.found():
         return "The application of the demo is neither in this package nor beside it: run it from a whole checkout"
     missing = application.missing()

@@ -74,6 +74,4 @@ class Exhausting:
         return cls(stored["reason"], stored["type"], stored["message"], stored["tries"])
 
     def to_json(self) -> str:
-        return orjson.dumps(
-            {"reason": self.reason, "type": self.type, "message": self.message, "tries": self.tries}
-        ).decode()
+        return orjson.dumps(self).decode()

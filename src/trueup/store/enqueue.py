@@ -17,10 +17,11 @@ from trueup.errors import ConfigError
 from trueup.jobs.job import Draft
 from trueup.store.coalescing import Coalescing
 from trueup.store.db.asyncpg import AsyncpgConnection
+from trueup.store.db.blocking import SyncPool
 from trueup.store.db.callers import CallersConnection, connection_of, connection_of_sync, in_pipeline
 from trueup.store.db.encodings import encoding_of, fitted
 from trueup.store.db.load import Statements
-from trueup.store.db.pool import Pool, SyncPool
+from trueup.store.db.pool import Pool
 from trueup.store.db.repeating import repeated, repeated_sync
 from trueup.store.db.steps import drive, drive_sync, fetch, fetch_sync
 from trueup.store.inserting import ONE_STATEMENT, Inserting, Stored, StoredMany, first_of, in_order

@@ -15,11 +15,11 @@ from uuid import UUID
 from psycopg import errors
 
 from trueup.errors import ConfigError, DatabaseUnavailable, LostLease, NotAcquired
+from trueup.store.db.blocking import fetch_sync
 from trueup.store.db.callers import connection_of, connection_of_sync
 from trueup.store.db.connect import RETRYABLE
 from trueup.store.db.load import Statements
 from trueup.store.db.message import Fetched
-from trueup.store.db.pool import fetch_sync
 from trueup.store.db.repeating import repeated_sync
 from trueup.store.db.steps import fetch
 from trueup.store.db.steps import fetch_sync as fetch_callers

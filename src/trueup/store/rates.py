@@ -15,8 +15,9 @@ from trueup.clock import elapsed
 from trueup.durations import Duration, Rate, duration_of
 from trueup.errors import ConfigError, RateExceeded
 from trueup.jobs.names import checked_name
+from trueup.store.db.blocking import SyncPool
 from trueup.store.db.load import Statements
-from trueup.store.db.pool import Pool, SyncPool
+from trueup.store.db.pool import Pool
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync
 
 MAX_WAIT = timedelta(hours=1)

@@ -13,7 +13,7 @@ from trueup.events import ConnectionAwaited, Events
 from trueup.jobs.middleware import Middlewares
 from trueup.store.actions import Actions
 from trueup.store.db import loaders
-from trueup.store.db.blocking import BlockingDatabase
+from trueup.store.db.blocking import BlockingDatabase, SyncPool
 from trueup.store.db.callers import connection_of, connection_of_sync
 from trueup.store.db.confirmed import ConfirmedConnection
 from trueup.store.db.connect import connecting, connection_settings, make_ready_sync
@@ -21,7 +21,7 @@ from trueup.store.db.listen import NotifyConnection
 from trueup.store.db.load import Statements
 from trueup.store.db.migrate import WAIT, Migrator, Step
 from trueup.store.db.own_connection import OwnConnection
-from trueup.store.db.pool import HandlerConnections, Pool, SyncPool
+from trueup.store.db.pool import HandlerConnections, Pool
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync
 from trueup.store.db.thread_connection import ThreadConnection
 from trueup.store.db.transactions import Transactions

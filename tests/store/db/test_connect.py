@@ -17,11 +17,12 @@ from tests.support.watching import Watched
 from trueup import App, Row, To
 from trueup.errors import ConfigError, DatabaseUnavailable
 from trueup.events import DatabaseLost, Events
+from trueup.store.db.blocking import SyncPool
 from trueup.store.db.confirmed import Unconfirmed
 from trueup.store.db.connect import NO_TIMEOUT, connecting_takes, connection_settings, is_away, may_pass, unanswered
 from trueup.store.db.message import StalePlan
 from trueup.store.db.own_connection import OwnConnection
-from trueup.store.db.pool import HandlerConnections, SyncPool
+from trueup.store.db.pool import HandlerConnections
 from trueup.store.db.steps import fetch_sync
 from trueup.testing.worker import ManualWorker
 

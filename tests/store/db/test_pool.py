@@ -229,7 +229,7 @@ async def test_a_connection_that_cannot_be_made_ready_is_closed(
     app = App(database_url)
     store = await app.open()
     pool: Any = store.sync_pool if sync else store.pool
-    monkeypatch.setattr("trueup.store.db.pool.make_ready_sync", fails)
+    monkeypatch.setattr("trueup.store.db.blocking.make_ready_sync", fails)
     monkeypatch.setattr("trueup.store.db.pool.make_ready", fails_async)
     monkeypatch.setattr(pool, "_wait", 0.2)
     with pytest.raises(DatabaseUnavailable, match="not ready"):

@@ -14,10 +14,10 @@ from psycopg.pq import TransactionStatus
 
 from trueup.errors import TrueupError
 from trueup.store.db import message
+from trueup.store.db.blocking import fetch_sync
 from trueup.store.db.load import source
 from trueup.store.db.message import Fetched, Query
 from trueup.store.db.own_connection import fetch, milliseconds
-from trueup.store.db.pool import fetch_sync
 
 BOUND = source("session/bound").encode()
 TRANSACTION = source("session/transaction").encode()

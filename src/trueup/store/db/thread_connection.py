@@ -15,10 +15,10 @@ from typing import Any
 from psycopg import Connection
 
 from trueup.errors import DatabaseUnavailable
+from trueup.store.db.blocking import fetch_limited_sync
 from trueup.store.db.connect import RETRYABLE, afresh_sync, give_up_aside, give_up_sync, went_away
 from trueup.store.db.forked import begins_anew_when_forked
 from trueup.store.db.message import Fetched
-from trueup.store.db.pool import fetch_limited_sync
 
 Connect = Callable[[str], Connection[Any]]
 

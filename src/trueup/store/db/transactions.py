@@ -15,8 +15,9 @@ from typing import Any
 
 from psycopg import AsyncConnection, Connection
 
+from trueup.store.db.blocking import SyncPool
 from trueup.store.db.connect import unaltered
-from trueup.store.db.pool import Pool, SyncPool, Waited
+from trueup.store.db.pool import Pool, Waited
 
 _inside: ContextVar[bool] = ContextVar("trueup_inside_a_transaction", default=False)
 
