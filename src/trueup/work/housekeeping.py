@@ -9,7 +9,7 @@ import psycopg
 from trueup.config import Settings
 from trueup.events import Events, ServiceFailed
 from trueup.store.db.connect import is_away
-from trueup.store.history import History, Kept
+from trueup.store.history import Kept
 from trueup.store.lanes import Lanes
 from trueup.store.store import Store
 from trueup.texts import describe, type_name
@@ -45,7 +45,7 @@ class Housekeeping:
         self.rescuer = Rescuer(
             jobs, self.workers, events, settings.rescue_every, work.hints, exhausts=code.registry.exhausted
         )
-        self.pruner = Pruner(History(connection, store.statements), events, _kept(settings), settings.prune_every)
+        self.pruner = Pruner(store.history.on(connection), events, _kept(settings), settings.prune_every)
         self.declarer = Declarer(
             store.declarations.on(connection),
             store.schedules.on(connection),

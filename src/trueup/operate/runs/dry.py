@@ -44,7 +44,7 @@ async def dry_run(
             dry.rows = [_row(*row[:4]) for row in found]
             dry.total = await waiting(rows) if dry.more else len(found)
             if isinstance(rows, Purges):
-                dry.why = await rows.too_much()
+                dry.why = (await rows.clearance()).refusal
             elif call:
                 for row, said in zip(dry.rows, await _call_each(store, rows, found), strict=True):
                     row["outcome"] = said

@@ -236,10 +236,6 @@ class Purges(OnTable[PurgeStatements]):
 
     # -- how much -----------------------------------------------------------------------------------------------------
 
-    async def too_much(self) -> str | None:
-        """Why a sweep must not begin: it would touch more of the table than `max_fraction`. None: it may begin."""
-        return (await self.clearance()).refusal
-
     async def clearance(self) -> Clearance:
         """Whether `max_fraction` lets a sweep begin, and for how many rows. Rows that cannot be counted are refused."""
         fraction = self.purge.max_fraction
