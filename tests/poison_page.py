@@ -11,8 +11,11 @@ from tests.store import test_coalescing as enqueueing
 from tests.store.rows import test_tables as tables
 from tests.work import test_poison as jobs
 from tests.work import test_poison_ticks as ticks
+from tests.work.rows import test_altered as altered
 from tests.work.rows import test_ended_connections as ended
+from tests.work.rows import test_failed as failed
 from tests.work.rows import test_finisher as finisher
+from tests.work.rows import test_handling as handling
 from tests.work.rows import test_locked_tables as locked
 from tests.work.rows import test_poison as rows
 from tests.work.rows import test_purger as purger
@@ -83,10 +86,36 @@ STAGES = {
             ["an unreadable value"],
         ),
         Stage("claim", rows.test_claim, "quarantined", QUARANTINE),
+        Stage(
+            "claim",
+            rows.test_a_trigger_that_puts_another_state_than_that_of_a_claim,
+            "backs off, then quarantined",
+            QUARANTINE,
+        ),
+        Stage(
+            "claim",
+            rows.test_a_trigger_that_makes_a_claim_take_too_long,
+            "comes last; quarantined, or released",
+            QUARANTINE,
+            rows.SLOW_CLAIM,
+        ),
         Stage("call", rows.test_call, "backs off, then quarantined", QUARANTINE),
         Stage("renew", rows.test_renew, "loses its own lease at most, is taken again and done", "log"),
         Stage("outcome", rows.test_value, "backs off, then quarantined", QUARANTINE),
         Stage("write", rows.test_write, "backs off, then quarantined", QUARANTINE),
+        Stage(
+            "write",
+            rows.test_a_trigger_that_keeps_the_row,
+            "backs off, then quarantined",
+            QUARANTINE,
+        ),
+        Stage(
+            "claim, write",
+            altered.test_outcomes_of_rows_that_were_claimed_before_a_change,
+            "done, or tried again without a spent attempt",
+            "nowhere",
+            altered.CHANGES,
+        ),
         Stage("write", rows.test_write_refused_with_sqlstate, "backs off, then quarantined", QUARANTINE),
         Stage(
             "write, claim",
@@ -122,10 +151,10 @@ STAGES = {
         ),
     ),
 }
-NO_POISON = {"mode", "lane", "started"}  # parameters that say where it happens
+NO_POISON = {"mode", "lane", "started", ("mode", "poison")}  # parameters that say where it happens
 
 # A row of each reconciler, stage by stage: the test that tries it there, or why there is nothing to try.
-AT = ("claim", "load", "call", "write", "renew", "rescue", "purge", "forget")
+AT = ("claim", "load", "call", "decide", "write", "renew", "rescue", "purge", "forget")
 WHY = {
     "a": "nothing of yours is written at this stage",
     "b": "only times, owners and states are written at this stage",
@@ -136,6 +165,8 @@ WHY = {
     "g": "rows that are locked are passed over",
     "h": "takes the same way as at the claim or the write",
     "j": "the sweep ends with the error, no row is to blame, and the next sweep tries again",
+    "k": "what `failed=` and `exhausted=` return is written like an outcome",
+    "l": "cannot be told from a row that your program brings back: it is handled again with each sweep, after the others",
     "i": "the server ends the statement, and each lease is renewed alone",
 }
 Cell = Callable[..., Any] | str
@@ -146,6 +177,7 @@ GRID: dict[str, tuple[Cell, ...]] = {
         rows.test_claim,
         "a",
         "a",
+        "k",
         rows.test_write,
         rows.test_renew,
         rows.test_rescue,
@@ -156,16 +188,40 @@ GRID: dict[str, tuple[Cell, ...]] = {
         rows.test_claim,
         "a",
         "a",
+        "k",
         rows.test_a_trigger_that_keeps_the_row,
         rows.test_renew,
         rows.test_rescue,
         purges.test_rows_that_a_trigger_keeps_neither_end_nor_starve_a_sweep,
         "a",
     ),
+    "a trigger that puts another state, or the old row": (
+        rows.test_a_trigger_that_puts_another_state_than_that_of_a_claim,
+        "a",
+        "a",
+        "k",
+        rows.test_a_trigger_that_keeps_the_row,
+        "b",
+        "h",
+        purges.test_a_refused_row_alone_is_quarantined_after_its_attempts,
+        "a",
+    ),
+    "a trigger that brings the row back afterwards": (
+        "l",
+        "a",
+        "a",
+        "k",
+        "l",
+        "b",
+        "l",
+        purges.test_rows_that_a_trigger_brings_back_do_not_hold_a_sweep_for_ever,
+        "a",
+    ),
     "a trigger that touches the row": (
         rows.test_a_trigger_that_touches_the_row_after_every_claim,
         "a",
         "a",
+        "k",
         "h",
         "h",
         "h",
@@ -176,6 +232,7 @@ GRID: dict[str, tuple[Cell, ...]] = {
         rows.test_a_trigger_that_changes_its_session,
         "a",
         "a",
+        "k",
         rows.test_a_trigger_that_changes_its_session,
         rows.test_renew,
         "h",
@@ -186,17 +243,19 @@ GRID: dict[str, tuple[Cell, ...]] = {
         rows.test_claim,
         where.test_a_row_that_raises,
         "e",
+        "k",
         rows.test_write_refused_with_sqlstate,
         rows.test_renew,
         rows.test_rescue,
         purges.test_a_refusal_that_may_pass_spends_no_attempt,
         where.test_records_of_rows_that_left_are_forgotten_beside_one_that_raises,
     ),
-    "a rule": (tables.test_a_table_with_rules_that_rewrite_our_statements_is_refused_by_their_names, *"dddddd", "d"),
+    "a rule": (tables.test_a_table_with_rules_that_rewrite_our_statements_is_refused_by_their_names, *"ddddddd", "d"),
     "FOREIGN KEY … RESTRICT": (
         "b",
         "a",
         "a",
+        handling.test_exhausted_that_the_database_refuses_quarantines,
         rows.test_delete_of_a_row_that_others_refer_to,
         "b",
         "b",
@@ -207,6 +266,7 @@ GRID: dict[str, tuple[Cell, ...]] = {
         "c",
         "a",
         "a",
+        "k",
         rows.test_write,
         "c",
         "c",
@@ -217,6 +277,7 @@ GRID: dict[str, tuple[Cell, ...]] = {
         "g",
         "a",
         "a",
+        "k",
         rows.test_a_users_lock_delays_only_that_rows_outcome,
         finisher.test_a_row_that_somebody_has_locked_is_written_when_they_let_go,
         "g",
@@ -227,6 +288,7 @@ GRID: dict[str, tuple[Cell, ...]] = {
         "j",
         "a",
         "a",
+        "k",
         locked.test_an_index_is_built_meanwhile,
         locked.test_leases_are_kept_while_the_users_own_cannot_be_renewed,
         "j",
@@ -237,17 +299,27 @@ GRID: dict[str, tuple[Cell, ...]] = {
         ended.test_a_row_whose_write_ends_its_connection,
         "a",
         "e",
+        "k",
         ended.test_a_row_whose_write_ends_its_connection,
         rows.test_renew,
         "h",
         ended.test_a_row_whose_move_or_deletion_ends_its_connection,
         "a",
     ),
-    "a key too long for an index": (*[rows.test_a_key_too_long_for_an_index] * 4, "h", "h", "h", "h"),
+    "a key too long for an index": (
+        *[rows.test_a_key_too_long_for_an_index] * 3,
+        "k",
+        rows.test_a_key_too_long_for_an_index,
+        "h",
+        "h",
+        "h",
+        "h",
+    ),
     "a value that does not fit: NUL, surrogate, NaN, infinity, too large": (
         "b",
         rows.test_load_of_a_value_that_python_cannot_read,
         "e",
+        failed.test_one_that_cannot_be_written_does_not_cost_the_retry,
         rows.test_value,
         "b",
         "b",
@@ -257,6 +329,7 @@ GRID: dict[str, tuple[Cell, ...]] = {
     "`where=` that raises": (
         where.test_a_row_that_raises,
         where.test_a_row_that_raises,
+        "f",
         "f",
         where.test_a_row_that_raises_once_it_was_claimed,
         "f",
@@ -268,21 +341,41 @@ GRID: dict[str, tuple[Cell, ...]] = {
         "e",
         "e",
         rows.test_call,
+        handling.test_exhausted_that_raises_quarantines,
         "e",
         "e",
         "e",
         "e",
         "e",
     ),
-    "a hang": (
+    "a column, or its type, is renamed, dropped or retyped": (
+        altered.test_the_sweep_after_a_change_takes_all_rows,
+        altered.test_the_sweep_after_a_change_takes_all_rows,
+        "e",
+        "k",
+        altered.test_outcomes_of_rows_that_were_claimed_before_a_change,
+        "h",
+        "h",
+        altered.test_the_sweep_after_a_change_takes_all_rows,
+        "h",
+    ),
+    "`where=` that takes long": ("j", "j", "f", "f", "h", "f", "j", "j", "j"),
+    "a trigger that takes long, or waits for a lock": (
+        rows.test_a_trigger_that_makes_a_claim_take_too_long,
+        "a",
+        "a",
+        "k",
+        finisher.test_rows_whose_trigger_takes_long_are_written_after_the_others,
+        "i",
+        "h",
+        purger.test_a_statement_that_takes_too_long_is_reported_and_the_next_sweep_happens,
+        "a",
+    ),
+    "a handler that hangs": (
         "e",
         "e",
         rows.test_a_handler_that_hangs_does_not_keep_new_rows_waiting,
-        finisher.test_rows_whose_trigger_takes_long_are_written_after_the_others,
-        "i",
-        "e",
-        purger.test_a_statement_that_takes_too_long_is_reported_and_the_next_sweep_happens,
-        "e",
+        *"eeeeee",
     ),
 }
 

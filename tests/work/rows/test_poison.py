@@ -341,6 +341,50 @@ async def test_claim(ward: Ward, poison: str) -> None:
     assert POISON not in ward.calls
 
 
+SLOW_CLAIM = {
+    "sleeps": ("perform pg_sleep(9);", "1100ms"),
+    "waits for a lock": ("perform from parents where id = 1 for update;", "2500ms"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "poison"), [("claimed_as", "sleeps"), ("both", "waits for a lock")])
+async def test_a_trigger_that_makes_a_claim_take_too_long(live: Field, mode: str, poison: str) -> None:
+    """The others are claimed in the same sweep. A lock is nobody's fault: the row is released, and done when the lock is gone."""
+    body, timeout = SLOW_CLAIM[poison]
+    await live.do("drop table things, log")
+    await live.do(trigger(f"if {CLAIM} then {body} end if; return new;"))
+    await live.do("insert into parents values (1)")
+    await live.do(
+        "insert into things (id, state, changed_at) select n, 'new', '2020-01-01' from generate_series(1, 25) as n"
+    )
+    app = App(live.app.store.url, statement_timeout=timeout)
+    impatient, user = Field(app), await psycopg.AsyncConnection.connect(live.app.store.url)
+    try:
+        await user.execute("select from parents for update")
+        await app.open()
+        spec, more = mode_of(mode)
+        table = app.table("things", key="id", state="state", changed_at="changed_at", **spec)
+        retry = Retry(max_attempts=ATTEMPTS, first="100ms", jitter=False)
+        impatient.fix(lambda row: To("done"), table=table, retry=retry, **more)
+        await impatient.manual.begin()
+        async with asyncio.timeout(WITHIN):
+            assert (await impatient.sweep()).changed == GOOD
+            await asyncio.sleep(0.2)
+            await user.rollback()
+            assert (await impatient.sweep()).changed == (poison == "waits for a lock")
+        quarantined = impatient.events.of(RowQuarantined)
+        if poison == "sleeps":
+            assert [(event.key, event.attempt) for event in quarantined] == [(str(POISON), ATTEMPTS)]
+            assert "canceling statement due to statement timeout" in quarantined[0].error
+        else:
+            assert [*quarantined, *impatient.events.of(RowRetried)] == []
+    finally:
+        await user.close()
+        await impatient.close()
+        await app.close()
+
+
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_key_too_long_for_an_index(ward: Ward) -> None:
     field = ward.field

@@ -89,10 +89,10 @@ class RowClaims:
         ((fresh, count),) = await self._rows.claiming.fetch_steered(self._rows.steer, query, params)
         return fresh, None if count >= window else count
 
-    async def mark(self, holder: UUID, rows: Sequence[ClaimedRow]) -> dict[str, Done]:
+    async def mark(self, holder: UUID, rows: Sequence[ClaimedRow], *, briefly: bool = False) -> dict[str, Done]:
         """Write the marks of a claim to rows that are claimed already. A key that does not come back was lost.
 
-        If the database refuses one row, the statement fails for all of them.
+        If the database refuses one row, or takes long for it, the statement fails for all of them.
         """
         params = {
             **self._rows.about(holder),
@@ -100,7 +100,8 @@ class RowClaims:
             "lease_for": self._rows.reconciler.lease_for.total_seconds(),
         }
         made = self._rows.made
-        answers = await self._rows.claiming.fetch_steered(self._rows.steer, made.once("mark"), params)
+        steer = self._rows.steer_briefly if briefly else self._rows.steer_together
+        answers = await self._rows.claiming.fetch_steered(steer, made.once("mark"), params)
         marked = {key: (done, seen, values) for key, done, seen, *values in answers}
         for row in rows:
             done, seen, values = marked.get(row.key, (None, None, []))
