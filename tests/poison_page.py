@@ -167,6 +167,7 @@ WHY = {
     "j": "the sweep ends with the error, no row is to blame, and the next sweep tries again",
     "k": "what `failed=` and `exhausted=` return is written like an outcome",
     "l": "cannot be told from a row that your program brings back: it is handled again with each sweep, after the others",
+    "m": "its record stays until a person releases or discards it",
     "i": "the server ends the statement, and each lease is renewed alone",
 }
 Cell = Callable[..., Any] | str
@@ -359,7 +360,17 @@ GRID: dict[str, tuple[Cell, ...]] = {
         altered.test_the_sweep_after_a_change_takes_all_rows,
         "h",
     ),
-    "`where=` that takes long": ("j", "j", "f", "f", "h", "f", "j", "j", "j"),
+    "`where=` that takes too long": (
+        where.test_a_row_that_takes_too_long,
+        where.test_a_row_that_takes_too_long,
+        "f",
+        "f",
+        "h",
+        "f",
+        "h",
+        where.test_a_purge_passes_over_a_row_that_takes_too_long,
+        "m",
+    ),
     "a trigger that takes long, or waits for a lock": (
         rows.test_a_trigger_that_makes_a_claim_take_too_long,
         "a",

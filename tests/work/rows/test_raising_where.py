@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ import pytest
 
 from tests.work.rows.field import NAME, Field
 from tests.work.rows.test_poison import ATTEMPTS, GOOD, MODES, POISON, Ward, trigger
-from trueup import Retry
+from trueup import App, Retry, To
 from trueup.events import RowQuarantined, RowRetried, SweepFailed
 from trueup.testing.clock import ManualClock
 
@@ -89,6 +90,67 @@ async def test_a_row_that_raises(ward: Ward, poison: str) -> None:
         assert listed["key"] == str(POISON)
         assert await ward.field.app.reconcilers.waiting(NAME) == 0
     assert ward.field.events.of(SweepFailed) == []
+
+
+@pytest.mark.slow
+async def test_a_purge_passes_over_a_row_that_takes_too_long(live: Field) -> None:
+    await live.put(25)
+    app = App(live.app.store.url, statement_timeout="1100ms")
+    impatient = Field(app)
+    try:
+        await app.open()
+        where = "case when id = 13 then pg_sleep(9) is null else true end"
+        table = app.table("things", key="id", state="state", changed_at="changed_at", where=where)
+        table.move("new", to="old", stale_for="10m", name="age", every="1h", retry=Retry(max_attempts=1))
+        await impatient.manual.begin()
+        async with asyncio.timeout(60):
+            counts = await impatient.sweep("age")
+        assert (counts.changed, counts.quarantined) == (GOOD, 1)
+        assert "statement timeout" in impatient.events.of(RowQuarantined)[0].error
+    finally:
+        await impatient.close()
+        await app.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["plain"])
+async def test_a_row_that_takes_too_long(live: Field, mode: str) -> None:
+    """It is found alone, as one that raises."""
+    await live.do("drop table things, log")
+    await live.do(PLAIN)
+    await live.do(
+        "insert into things (id, state, changed_at) select n, 'new', '2020-01-01' from generate_series(1, 25) as n"
+    )
+    app = App(live.app.store.url, statement_timeout="1100ms")
+    impatient = Field(app)
+    try:
+        await app.open()
+        table = app.table(
+            "things",
+            key="id",
+            state="state",
+            changed_at="changed_at",
+            where="case when id = 13 then pg_sleep(9) is null else true end",
+        )
+        retry = Retry(max_attempts=ATTEMPTS, first="100ms", jitter=False)
+        impatient.fix(lambda row: To("done"), table=table, retry=retry)
+        await impatient.manual.begin()
+        async with asyncio.timeout(60):
+            counts = await impatient.sweep()
+            assert (counts.changed, counts.retry) == (GOOD, 1)
+            await asyncio.sleep(0.2)
+            assert (await impatient.sweep()).quarantined == 1
+            (event,) = impatient.events.of(RowQuarantined)
+            assert (event.key, event.attempt) == (str(POISON), ATTEMPTS)
+            assert "evaluate where=" in event.error
+            assert "statement timeout" in event.error
+            await live.do("insert into things (id, state, changed_at) values (30, 'new', '2020-01-01')")
+            begun = time.monotonic()
+            assert (await impatient.sweep()).changed == 1
+            assert time.monotonic() - begun < 1.0, "it is evaluated again, although it is in quarantine"
+    finally:
+        await impatient.close()
+        await app.close()
 
 
 # -- who is to blame ------------------------------------------------------------------------------------------------------

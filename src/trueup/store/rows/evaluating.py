@@ -2,7 +2,8 @@
 
 A statement that walks over rows fails as a whole when one of them raises, and PostgreSQL does not say which one. Here the rows that
 the statement would have looked at are listed without evaluating them. Then the server evaluates them in parts, down to single rows, in
-one round trip. A row that raises gets a record, and guarded statements pass over rows with such a record.
+one round trip. If one of them takes too long instead, they are evaluated in small parts, each within a second, and then row by row. A
+row that raises, or takes longer than four seconds alone, gets a record, and guarded statements pass over rows with such a record.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trueup.clock import Clock
+import psycopg
+from psycopg import errors
+
+from trueup.clock import Clock, elapsed
 from trueup.jobs.failure import MAX_ERRORS, Failure
+from trueup.store.db.connect import unanswered
 from trueup.store.db.load import Statements
 from trueup.store.db.message import Query
 from trueup.store.db.repository import Database
@@ -22,6 +27,10 @@ from trueup.store.rows.batch import DuePosition, Position
 
 if TYPE_CHECKING:
     from trueup.store.rows.rows import Rows
+
+
+PART = 32  # rows that are evaluated together, after more have taken too long
+MAX_SLOW_SEARCH = 20.0  # seconds
 
 
 class KnownRow(Protocol):
@@ -46,6 +55,8 @@ class Searched(Protocol):
     statements: Statements
     clock: Clock
     steer: bytes
+    steer_search: bytes
+    steer_part: bytes
     search_for: float
 
     def about_window(self) -> dict[str, Any]: ...
@@ -137,18 +148,65 @@ def _candidate(known: Sequence[Any], position: Position | None = None) -> Candid
     return Candidate(key, whole_key, row_state, (attempt or 0) - held, term, claimable, last_error, position)
 
 
+class TooSlow(Exception):
+    """A row takes too long to evaluate, alone in its statement."""
+
+
 async def evaluate(searched: Searched, query: bytes, rows: Sequence[KnownRow]) -> Evaluated:
     """Evaluate these rows with a statement that returns whether each is free."""
+    begun = elapsed()
+    try:
+        return await _evaluate(searched, query, rows)
+    except errors.QueryCanceled:
+        if elapsed() - begun < searched.search_for:
+            raise
+    until, made = elapsed() + MAX_SLOW_SEARCH, Evaluated()
+    for first in range(0, len(rows), PART):
+        if elapsed() < until:
+            made.include(await _evaluate_in_time(searched, query, rows[first : first + PART], until))
+    return made
+
+
+async def _evaluate_in_time(searched: Searched, query: bytes, rows: Sequence[KnownRow], until: float) -> Evaluated:
+    """As `_evaluate`. A row that takes too long alone is refused, and rows are left out when the time is up."""
+    steer, made = searched.steer_search if len(rows) == 1 else searched.steer_part, Evaluated()
+    params = _keys(searched, rows)
+    try:
+        for key, chosen in await searched.claiming.fetch_steered(steer, query, params):
+            (made.free if chosen == "true" else made.others).add(key)
+    except errors.QueryCanceled as error:
+        if len(rows) == 1:
+            made.refused[rows[0].key] = TooSlow(error.diag.message_primary)
+        else:
+            for row in rows:
+                if elapsed() < until:
+                    made.include(await _evaluate_in_time(searched, query, [row], until))
+    except psycopg.Error as error:
+        if unanswered(error):
+            raise
+        return await _evaluate(searched, query, rows)
+    return made
+
+
+def _keys(searched: Searched, rows: Sequence[KnownRow]) -> dict[str, Any]:
+    return {
+        **searched.about_window(),
+        "key": [row.key for row in rows],
+        "whole_key": [row.whole_key or row.key for row in rows],
+    }
+
+
+async def _evaluate(searched: Searched, query: bytes, rows: Sequence[KnownRow]) -> Evaluated:
     made = Evaluated()
     if not rows:
         return made
     keys = [row.key for row in rows]
-    params = {**searched.about_window(), "key": keys, "whole_key": [row.whole_key or row.key for row in rows]}
+    params = _keys(searched, rows)
     async with searched.claiming.conversation() as talk:
         text = talk.filled(Query(of_a_part(query), params)).decode(talk.encoding)
         values = {"statement": text, "count": len(rows), "seconds": searched.search_for, "changed": None}
         search = talk.filled(Query(searched.statements["rows/one_by_one"], values))
-        answers = await talk.send(searched.steer, search, talk.commit)
+        answers = await talk.send(searched.steer_search, search, talk.commit)
     *found, _ = answers.rows(1)
     for key, chosen, nth, code, said, violated in found:
         if nth is not None:

@@ -14,6 +14,9 @@ from trueup.store.rows.apart import search_time
 from trueup.store.rows.compose import steering
 from trueup.store.rows.tables import Found
 
+MAX_SEARCHING = timedelta(seconds=4)  # for a statement that looks for a row whose evaluation raises, or takes too long
+MAX_PART = timedelta(seconds=1)  # for a part of it
+
 S = TypeVar("S", bound=RowStatements | PurgeStatements)
 
 
@@ -26,6 +29,8 @@ class OnTable(Generic[S]):
         self.clock = clock
         self.steer = steering(statements, timeout)
         self.search_for = search_time(timeout)
+        self.steer_search = steering(statements, min(timeout, MAX_SEARCHING))
+        self.steer_part = steering(statements, min(timeout, MAX_PART))
         self._fit = fit
         # How far the check has come whether rows in quarantine still belong there.
         self.set_aside_until: tuple[datetime | None, str] = (None, "")

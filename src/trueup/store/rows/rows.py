@@ -37,7 +37,7 @@ from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, evaluate,
 from trueup.store.rows.on_table import OnTable
 from trueup.store.rows.tables import Found
 
-GUARDED_FOR = 60.0  # seconds until statements are tried unguarded again
+GUARDED_FOR, MAX_GUARDED_FOR = 60.0, 3_600.0  # seconds until statements are tried unguarded again
 
 # A trigger that is slow for some rows makes all rows of their statement wait, and their leases cannot be renewed meanwhile.
 MAX_TOGETHER = timedelta(seconds=4)  # for a statement with several rows
@@ -70,7 +70,7 @@ class Rows(OnTable[RowStatements]):
         self.paused: tuple[str, ...] = ()  # values of the `pause_by=` column whose rows are not claimed at present
         self.steer_together = steering(statements, min(timeout, MAX_TOGETHER))
         self.steer_briefly = steering(statements, min(timeout, MAX_BRIEFLY))
-        self._guarded_until = float("-inf")
+        self._guarded_until, self._guarded_for = float("-inf"), GUARDED_FOR
         self.claims = RowClaims(self)
 
     @property
@@ -132,10 +132,14 @@ class Rows(OnTable[RowStatements]):
         return elapsed() < self._guarded_until
 
     def guard(self) -> bool:
-        """Send guarded statements for the next GUARDED_FOR seconds. False when they are guarded already."""
+        """Send guarded statements for the next GUARDED_FOR seconds, or longer if they were guarded a moment ago. False when they are guarded already."""
         if self.found.spec.where is None:
             return False
-        before, self._guarded_until = self.guarded, elapsed() + GUARDED_FOR
+        before, now = self.guarded, elapsed()
+        if not before:  # each try costs time: it is made less often while it fails
+            again = now < self._guarded_until + self._guarded_for
+            self._guarded_for = min(self._guarded_for * 2, MAX_GUARDED_FOR) if again else GUARDED_FOR
+        self._guarded_until = now + self._guarded_for
         return not before
 
     async def evaluate(self, rows: Sequence[KnownRow]) -> Evaluated:

@@ -22,7 +22,7 @@ from trueup.store.db.connect import TIMED_OUT, is_away, is_locked_out, unanswere
 from trueup.store.rows.batch import Batch
 from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.rows import Rows
-from trueup.work.rows.evaluation import Evaluation, took_too_long
+from trueup.work.rows.evaluation import Evaluation, may_be_where, took_too_long
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone
 from trueup.work.rows.sweep import Walk
 from trueup.work.writing import REPEAT_PAUSE, ConnectionEnded, parts, to_repeat
@@ -83,7 +83,9 @@ class Claims:
             claimed = await self._one_is_refused(claim, slow=slow) if self._rows.marks_rows else None
             if claimed is not None:
                 return claimed
-            if slow or not rounds or not await self.evaluation.past(walk, counts):
+            if (slow and not may_be_where(self._rows, error)) or not rounds:
+                raise
+            if not await self.evaluation.past(walk, counts, slow=slow):
                 raise
             return await self.claim(claim, walk, counts, rounds - 1)
         if batch.rows:

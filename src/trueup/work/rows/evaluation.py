@@ -21,13 +21,13 @@ from trueup.clock import elapsed
 from trueup.events import Events
 from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.counts import Counts
-from trueup.store.db.connect import unanswered
+from trueup.store.db.connect import is_locked_out, unanswered
 from trueup.store.rows.batch import Position
-from trueup.store.rows.evaluating import Candidate, Evaluated, candidates, candidates_again
+from trueup.store.rows.evaluating import Candidate, Evaluated, TooSlow, candidates, candidates_again
 from trueup.store.rows.purges import Purges
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.blaming import blame
-from trueup.work.rows.refusals import NotEvaluated
+from trueup.work.rows.refusals import NotEvaluated, NotEvaluatedInTime
 from trueup.work.rows.sweep import Walk
 from trueup.work.writing import SLOW
 
@@ -44,17 +44,21 @@ class Evaluation:
         self._rows = rows
         self._events = events
 
-    async def past(self, walk: Walk, counts: Counts) -> bool:
-        """After a refused claim, find the rows that raise. True if the next claim will pass over one more, so another try is worth it."""
-        if self._rows.guard():
+    async def past(self, walk: Walk, counts: Counts, *, slow: bool = False) -> bool:
+        """After a refused claim, find the rows that raise, or (`slow`) take too long.
+
+        True if the next claim will pass over one more, so another try is worth it.
+        """
+        newly = self._rows.guard()
+        if newly and not slow:
             return True
         again = await candidates_again(self._rows, walk.due_position, walk.cut_off)
         found, evaluated = await self._until_one_works(walk, again)
         refused = [row for row in found if row.claimable and row.key in evaluated.refused]
         if not evaluated.any_works:
-            refused = [row for row in refused if row.last_error == NOT_EVALUATED]
+            refused = [row for row in refused if row.last_error in (NOT_EVALUATED, NOT_IN_TIME)]
         if not refused:
-            return False
+            return newly
         reconciler = self._rows.reconciler
         blamed = [(row, not_evaluated(self._rows.found.spec.where, evaluated.refused[row.key])) for row in refused]
         await blame(reconciler.name, reconciler.retry, blamed, self._rows.refuse, counts, self._events)
@@ -66,8 +70,9 @@ class Evaluation:
         try:
             return await self._rows.claims.probe(cut_off, behind)
         except psycopg.Error as error:
-            if unanswered(error) or took_too_long(error, begun):
+            if unanswered(error) or (took_too_long(error, begun) and not may_be_where(self._rows, error)):
                 raise
+            self._rows.guard()
             return True, None
 
     async def _until_one_works(self, walk: Walk, found: Sequence[Candidate]) -> tuple[Sequence[Candidate], Evaluated]:
@@ -89,7 +94,8 @@ class Evaluation:
 
 def not_evaluated(where: str | None, error: Exception) -> NotEvaluated:
     what = "read a column" if where is None else "evaluate where=, or read a column,"
-    made = NotEvaluated(f"PostgreSQL cannot {what} for this row: {describe(error)}")
+    kind = NotEvaluatedInTime if isinstance(error, TooSlow) else NotEvaluated
+    made = kind(f"PostgreSQL cannot {what} for this row: {describe(error)}")
     made.__cause__ = error
     return made
 
@@ -102,13 +108,20 @@ async def forget(of: Rows | Purges) -> None:
             await of.forget()
             return
     except psycopg.Error as error:
-        if unanswered(error) or took_too_long(error, begun):
+        if unanswered(error) or (took_too_long(error, begun) and not may_be_where(of, error)):
             raise
         if await of.changed_since(made):  # type: ignore[arg-type]
             await of.forget()
             return
     known = await candidates_again(of, None, None, of.set_aside_until)
-    await of.forget(list((await of.evaluate(known)).refused))
+    unread = [row.key for row in known if row.last_error == NOT_IN_TIME]  # each would take as long again
+    unread += (await of.evaluate([row for row in known if row.key not in unread])).refused
+    await of.forget(unread)
 
 
-NOT_EVALUATED = type_name(NotEvaluated(""))
+def may_be_where(of: Rows | Purges, error: Exception) -> bool:
+    """Whether `where=` may have taken too long for a row."""
+    return not is_locked_out(error) and of.found.spec.where is not None
+
+
+NOT_EVALUATED, NOT_IN_TIME = type_name(NotEvaluated("")), type_name(NotEvaluatedInTime(""))

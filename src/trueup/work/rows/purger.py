@@ -28,7 +28,7 @@ from trueup.store.db.connect import RETRYABLE, unanswered
 from trueup.store.rows.purges import Clearance, Purges
 from trueup.store.rows.reconcilers import Gate, Reconcilers
 from trueup.work.registration import Holder
-from trueup.work.rows.evaluation import forget, took_too_long
+from trueup.work.rows.evaluation import forget, may_be_where, took_too_long
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import (
     LOOK_AT_GATE,
@@ -172,7 +172,8 @@ class Purger(Service):
         try:
             return await self._cleared()
         except psycopg.Error as error:
-            if unanswered(error) or took_too_long(error, begun) or (to_repeat(error) and self._again()):
+            slow = took_too_long(error, begun) and not may_be_where(self.purges, error)
+            if unanswered(error) or slow or (to_repeat(error) and self._again()):
                 raise
             if not await self.purges.changed_since(made):
                 for state in self.purge.selection.states or (None,):

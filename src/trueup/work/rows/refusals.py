@@ -10,6 +10,10 @@ class NotEvaluated(Exception):
     """PostgreSQL cannot evaluate `where=` for the row, or cannot read it."""
 
 
+class NotEvaluatedInTime(NotEvaluated):
+    """The same, because it takes too long."""
+
+
 class OutcomeUndone(Exception):
     """A trigger of the table kept the row as it was."""
 

@@ -20,7 +20,7 @@ from trueup.store.db.connect import is_away, unanswered
 from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.purges import Picked, Purges, Taken
 from trueup.work.rows.blaming import blame
-from trueup.work.rows.evaluation import MAX_WINDOWS, NOT_EVALUATED, not_evaluated, took_too_long
+from trueup.work.rows.evaluation import MAX_WINDOWS, NOT_EVALUATED, may_be_where, not_evaluated, took_too_long
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import wait_for_rate
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone
@@ -138,7 +138,8 @@ class RefusedPurges:
             try:
                 rows = await self._purges.pick(self._state, last, where=not apart)
             except psycopg.Error as error:
-                if apart or unanswered(error) or took_too_long(error, begun):
+                slow = took_too_long(error, begun) and not may_be_where(self._purges, error)
+                if apart or unanswered(error) or slow:
                     raise
                 self._search.error, apart = error, True
                 continue
