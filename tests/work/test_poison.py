@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 
@@ -20,8 +21,10 @@ from trueup import App, Discard, GiveUp, Retry, Snooze
 from trueup.clock import elapsed
 from trueup.errors import InvalidArguments, LostClaim
 from trueup.events import JobFinishRefused, JobResultDropped, ScanCompleted, ServiceFailed
+from trueup.schedules import Every
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
+from trueup.web import dashboard
 
 pytestmark = pytest.mark.asyncio
 
@@ -524,3 +527,62 @@ async def test_scan_refused_by_postgresql(
         if stage != "save":
             await watched.seen(ScanCompleted, scan="culprit")
             await shown(False)
+
+
+UNREADABLE = """
+update trueup.lanes set next_start_at = 'infinity' where lane = '@paced';
+update trueup.jobs set priority = 2147483647, rank = '-infinity' where kind = 'culprit';
+update trueup.jobs set args = ('{"a": ' || repeat('9', 6000) || '}')::jsonb where run_at > now();
+update trueup.schedules set decided_until = '-infinity' where name = 'bad-0';
+update trueup.schedules set decided_until = 'infinity' where name = 'bad-1';
+update trueup.schedules set spec = ('{"a": ' || repeat('9', 6000) || '}')::jsonb where name = 'bad-2';
+update trueup.schedules set spec = (repeat('[', 3000) || repeat(']', 3000))::jsonb where name = 'bad-3';
+update trueup.schedules set policy = (repeat('[', 3000) || repeat(']', 3000))::jsonb where name = 'bad-4';
+update trueup.schedules set args = ('{"a": ' || repeat('9', 6000) || '}')::jsonb where name = 'bad-5';
+"""
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "made at run time"])
+async def test_values_that_python_cannot_read_stop_no_part_of_a_worker(database_url: str, declared: bool) -> None:
+    """Moments without end and JSON beyond all bounds in rows of ours: a statement by hand may leave them, or a wrong clock."""
+    app = App(database_url, poll_every="100ms")
+    watched, ran = Watched(app), set[str]()
+
+    @app.job
+    async def culprit() -> None:
+        ran.add("culprit")
+
+    @app.job
+    async def plain() -> None:
+        ran.add("plain")
+
+    @app.job(rate="1000/s")
+    async def paced() -> None:
+        ran.add("paced")
+
+    @app.every("1s")
+    async def ticking() -> None:
+        ran.add("ticking")
+
+    async def hourly() -> None: ...
+
+    for n in range(6) if declared else ():
+        app.every("1h", name=f"bad-{n}")(hourly)
+    async with app.worker():
+        pass
+    for n in () if declared else range(6):
+        await app.schedules.create(f"bad-{n}", Every("1h"), plain.call())
+    await culprit.enqueue()
+    later = await plain.using(delay="1h").enqueue()
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(UNREADABLE)
+    async with app.worker():
+        await paced.enqueue()
+        await plain.enqueue()
+        await until(lambda: ran == {"culprit", "plain", "paced", "ticking"}, WITHIN)
+    assert {(each.service, each.error) for each in watched.of(ServiceFailed)} == set()
+    shown = ("", "/jobs", f"/jobs/{later.id}", "/schedules", "/schedules/bad-1", "/schedules/bad-3", "/schedules/bad-5")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(dashboard.asgi(app)), base_url="http://127.0.0.1") as me:
+        pages = {page: (await me.get(f"/trueup{page}")).status_code for page in shown}
+    assert pages == dict.fromkeys(shown, 200)
+    await app.close()

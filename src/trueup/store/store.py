@@ -51,7 +51,7 @@ class Store:
         self.statements = Statements(settings.schema, clock=clock, aging=settings.aging, notify=settings.notify)
         place = url, settings.pool_size, settings.connect_timeout
         shared: dict[str, Any] = {"prepare": settings.prepare, "on_wait": self._waited}
-        ours = {**shared, "context": loaders.context(), "wait": settings.pool_timeout}
+        ours = {**shared, "context": loaders.context_of_ours(), "wait": settings.pool_timeout}
         self.pool, self.sync_pool = Pool(*place, **ours), SyncPool(*place, **ours)
         self.transactions = Transactions(*place, **shared)
         self.jobs = Jobs(self.pool, self.statements)
@@ -125,7 +125,7 @@ class Store:
             self.connect_timeout,
             self.statement_timeout,
             prepare=self.prepare if keep else "false",
-            context=loaders.context() if for_rows else None,
+            context=loaders.context() if for_rows else loaders.context_of_ours(),
             lock_timeout=lock_timeout,
             server_timeout=server_timeout,
             for_rows=for_rows,
@@ -144,7 +144,8 @@ class Store:
 
     def connect_sync(self, part: str) -> Connection[Any]:
         with connecting(self.url):
-            connection = ConfirmedConnection.connect(**connection_settings(self.url, part, self.connect_timeout))
+            settings = connection_settings(self.url, part, self.connect_timeout)
+            connection = ConfirmedConnection.connect(**settings, context=loaders.context_of_ours())
             try:
                 make_ready_sync(connection, "false", ours=True)
             except BaseException:

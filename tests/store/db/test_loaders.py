@@ -77,3 +77,14 @@ def test_connections_made_without_it_are_as_they_were(database_url: str) -> None
     loaders.context()
     with psycopg.connect(database_url) as connection, pytest.raises(psycopg.DataError):
         connection.execute("select timestamptz 'infinity'").fetchone()
+
+
+@pytest.mark.parametrize("value", ["{" + '"a": ' + "9" * 6000 + "}", "[" * 3000 + "]" * 3000], ids=["digits", "depth"])
+def test_json_that_python_cannot_read_is_a_text_in_tables_of_ours_alone(database_url: str, value: str) -> None:
+    with psycopg.connect(database_url, context=loaders.context_of_ours()) as connection:
+        assert connection.execute("select %s::jsonb, '{\"a\": 1}'::jsonb", [value]).fetchone() == (value, {"a": 1})
+    with (
+        psycopg.connect(database_url, context=loaders.context()) as connection,
+        pytest.raises((ValueError, RecursionError)),
+    ):
+        connection.execute("select %s::jsonb", [value]).fetchone()

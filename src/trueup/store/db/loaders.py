@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
-from functools import cache
+from functools import cached_property
+from typing import Any
 
 import psycopg
 from psycopg.abc import AdaptContext, Buffer
@@ -17,6 +18,7 @@ from psycopg.types.datetime import (
     TimestamptzLoader,
     TimetzLoader,
 )
+from psycopg.types.json import JsonLoader
 
 
 class _Date(DateLoader):
@@ -74,35 +76,53 @@ class _Interval(IntervalLoader):
             return timedelta.min if _early(data) else timedelta.max
 
 
+class _Json(JsonLoader):
+    """A number with more digits, or deeper nesting, than Python reads leaves the text as it is stored."""
+
+    def load(self, data: Buffer) -> Any:
+        try:
+            return super().load(data)
+        except (ValueError, RecursionError):
+            return bytes(data).decode()
+
+
 def _early(data: Buffer) -> bool:
     text = bytes(data)
     return text.startswith(b"-") or text.endswith(b"BC")
 
 
-@cache
-def _clamping() -> AdaptersMap:
-    adapters = AdaptersMap(psycopg.adapters)
-    loaders: dict[str, type[Loader]] = {
-        "date": _Date,
-        "time": _Time,
-        "timetz": _TimeTz,
-        "timestamp": _Timestamp,
-        "timestamptz": _Timestamptz,
-        "interval": _Interval,
-    }
-    for name, loader in loaders.items():
-        adapters.register_loader(name, loader)
-    return adapters
+LOADERS: dict[str, type[Loader]] = {
+    "date": _Date,
+    "time": _Time,
+    "timetz": _TimeTz,
+    "timestamp": _Timestamp,
+    "timestamptz": _Timestamptz,
+    "interval": _Interval,
+}
 
 
 class _Clamping:
     connection = None
 
-    @property
+    def __init__(self, more: Mapping[str, type[Loader]]) -> None:
+        self._more = more
+
+    @cached_property
     def adapters(self) -> AdaptersMap:
-        return _clamping()
+        adapters = AdaptersMap(psycopg.adapters)
+        for name, loader in {**LOADERS, **self._more}.items():
+            adapters.register_loader(name, loader)
+        return adapters
+
+
+_FOR_ROWS, _FOR_OURS = _Clamping({}), _Clamping({"json": _Json, "jsonb": _Json})
 
 
 def context() -> AdaptContext:
-    """What connections that read rows, users' and our own, are made with: infinity, and what is beyond Python's bounds, are clamped."""
-    return _Clamping()
+    """What connections that read users' rows are made with: infinity, and what is beyond Python's bounds, are clamped."""
+    return _FOR_ROWS
+
+
+def context_of_ours() -> AdaptContext:
+    """The same for those that read our own tables. JSON that Python cannot read is a text there."""
+    return _FOR_OURS
