@@ -18,10 +18,12 @@ from tests.support.watching import Watched
 from trueup import App
 from trueup.clock import elapsed
 from trueup.events import ScheduleRefused
+from trueup.store import planning, schedules
 from trueup.store.db.connect import RETRYABLE
+from trueup.store.planning import StillBehind
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
-from trueup.work import ticker
+from trueup.work import declarer, ticker
 from trueup.work.ticker import MAX_WAIT, SPREAD
 
 pytestmark = pytest.mark.asyncio
@@ -328,3 +330,26 @@ async def test_waiting_for_the_culprit_delays_the_others_by_seconds_at_most(
         (event,) = watched.of(ScheduleRefused)
         assert "timeout" in event.error
         await holder.rollback()
+
+
+async def test_a_schedule_that_is_years_behind_keeps_nobody_waiting(
+    database_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server without a battery begins its days in 1970, and its clock is put right later."""
+    for module in (schedules, declarer):
+        monkeypatch.setattr(module, "SETTLE_FOR", 0.2)
+    monkeypatch.setattr(planning, "DECIDE_FOR", 0.0)  # one schedule in a pass, as with a rule that takes long
+    behind = "update trueup.schedules set decided_until = 'epoch', next_due_at = 'epoch' where name = 'culprit'"
+    async with planner(database_url, clock) as (app, worker, _):
+        await app.store.pool.fetch(behind.encode())
+        clock.advance(minutes=1)
+        await plan(worker, passes=len(GOOD))
+        assert set(await fired(app)) == set(GOOD)
+        with pytest.raises(StillBehind, match="'culprit' is far behind"):
+            await app.schedules.pause("culprit")
+    started = elapsed()
+    async with planner(database_url, clock) as (app, _, watched):
+        assert elapsed() - started < MAX_WAIT / 2
+        (refused,) = watched.of(ScheduleRefused)
+        assert (refused.schedule, "far behind" in refused.error) == ("culprit", True)
+        assert await app.schedules.pause(GOOD[0])

@@ -26,7 +26,7 @@ from trueup.schedules.when import When, in_utc
 
 Missed: TypeAlias = Literal["latest", "all", "skip"]
 
-MAX_LOOKED_AT = 10_000  # ticks in one plan, which takes less than a tenth of a second
+MAX_LOOKED_AT = 1_000  # ticks in one plan: some 20 ms, in which the event loop and other schedules wait
 MAX_FIRED = 1_000  # in one plan: each becomes a job in the same transaction
 
 

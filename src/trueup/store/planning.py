@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 
 from trueup import faults
 from trueup.clock import elapsed
-from trueup.errors import ConfigError
+from trueup.errors import ConfigError, TrueupError
 from trueup.schedules import spec as specs
 from trueup.schedules.decide import Decision, decide
 from trueup.schedules.overlap import RunCounts
@@ -37,6 +37,15 @@ State = Literal["active", "paused", "retired", "finished"]
 
 class StaleSchedule(RuntimeError):
     """A pass was undone because a row that it had decided about was not changed, or a job not stored."""
+
+
+class StillBehind(TrueupError):
+    """A schedule has so many ticks without a verdict that deciding about them takes longer than the caller may wait."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"schedule {name!r} is far behind: its missed ticks are still being decided, which workers go on with; try again later"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +152,8 @@ class Planning(Repository):
         broken: list[UnreadableSchedule] = []
         refused: list[Refused] = []
         ticks, until = 0, elapsed() + DECIDE_FOR
-        for row in rows:
+        # The latest first: one that is years behind, after a wrong clock, must not keep the others from their ticks.
+        for row in reversed(rows):
             if decisions and (ticks >= MAX_TICKS or elapsed() > until):
                 break
             name, version = row[0], row[3]

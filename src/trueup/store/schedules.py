@@ -18,6 +18,7 @@ import orjson
 import psycopg
 from psycopg import AsyncConnection, errors
 
+from trueup.clock import elapsed
 from trueup.errors import ConfigError, NotFound
 from trueup.schedules import spec as specs
 from trueup.schedules.policy import SchedulePolicy
@@ -27,9 +28,10 @@ from trueup.store.db.connect import SILENT_FOR, is_away
 from trueup.store.db.lent import BOUND
 from trueup.store.db.message import Fetched
 from trueup.store.db.own_connection import milliseconds
-from trueup.store.planning import Planning, StaleSchedule, State, StoredSchedule
+from trueup.store.planning import Planning, StaleSchedule, State, StillBehind, StoredSchedule
 from trueup.texts import known_names
 
+SETTLE_FOR = 5.0  # seconds of deciding about a schedule's missed ticks before it is changed: some 150,000 of them
 AHEAD_BY = timedelta(minutes=1)  # a watermark that is further ahead than this was moved while the clock was ahead
 
 UNDECLARED = "no longer declared in the code"  # the note of a schedule that was not retired by a person
@@ -77,14 +79,15 @@ class Schedules(Planning):
         expected: int | None = None,
         *,
         resume_within: timedelta | None = None,
+        until: float | None = None,
         noting: Noting | None = None,
     ) -> int | None:
         """`put`, which returns the new version, or None when nothing changed.
 
         One that was retired as undeclared not longer than `resume_within` ago goes on as if it had never been: ticks since
-        then are settled by its policy, as after a downtime.
+        then are settled by its policy, as after a downtime. `until` is when to give up settling, by `elapsed`.
         """
-        async with self._settled(entry.name) as (connection, now):
+        async with self._settled(entry.name, until) as (connection, now):
             at, first = await self._beginning(connection, entry, now, expected)
             rows = await self._fetch_on(
                 connection,
@@ -175,18 +178,24 @@ class Schedules(Planning):
         return [tuple(row) for row in await self._fetch("schedules/ahead", slack=AHEAD_BY.total_seconds())]
 
     @asynccontextmanager
-    async def _settled(self, name: str) -> AsyncIterator[tuple[AsyncConnection[Any], datetime]]:
+    async def _settled(
+        self, name: str, until: float | None = None
+    ) -> AsyncIterator[tuple[AsyncConnection[Any], datetime]]:
         """A transaction that has locked one schedule's row and decided about all that is due for it, and its moment for now.
 
         After a long downtime that is too much for one transaction: then others come before it. What is refused stays undecided, or
-        people could neither pause nor mend a schedule whose tick is refused; the audit names such ticks.
+        people could neither pause nor mend a schedule whose tick is refused; the audit names such ticks. Raises StillBehind when it is
+        not done by `until`; what is decided stays.
         """
+        until = elapsed() + SETTLE_FOR if until is None else until
         while True:
             async with self._database.transaction() as connection:
                 now = await self._hold(connection, name)
                 if not await self._settle(connection, name, now):
                     yield connection, now
                     return
+            if elapsed() > until:
+                raise StillBehind(name)
 
     async def _settle(self, connection: AsyncConnection[Any], name: str, now: datetime) -> bool:
         """One pass over one schedule, undone when it is refused. Returns whether something is due still."""

@@ -31,7 +31,8 @@ from trueup.store.db.connect import is_away
 from trueup.store.declarations import Declaration, Declarations, DeclaredRow
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
-from trueup.store.schedules import Entry, Schedules
+from trueup.store.planning import StillBehind
+from trueup.store.schedules import SETTLE_FOR, Entry, Schedules
 from trueup.store.views import Views
 from trueup.texts import describe
 from trueup.work.service import Service, jittered
@@ -148,15 +149,21 @@ class Declarer(Service):
         yield from self._code.lanes_of_rows
 
     async def _put_schedules(self, rows: Sequence[DeclaredRow]) -> None:
-        """Store schedules that are missing or retired, and those that differ, unless a later worker declares them."""
+        """Store schedules that are missing or retired, and those that differ, unless a later worker declares them.
+
+        One that is far behind is left to the next look: the ticker decides about its ticks, and the worker starts meanwhile.
+        """
+        until = elapsed() + SETTLE_FOR
         for row in rows:
             lost = row.version is None or row.state == "retired"
             if not lost and (not row.ours or row.version == self._versions.get(row.name)):
                 continue
             entry = self._entries[row.name]
             try:
-                version = await self._schedules.put_version(entry, resume_within=self._declarations.retire_after)
-            except psycopg.Error as error:
+                version = await self._schedules.put_version(
+                    entry, resume_within=self._declarations.retire_after, until=until
+                )
+            except (psycopg.Error, StillBehind) as error:
                 self._refused(row.name, error)
                 continue
             if version is not None:
@@ -164,8 +171,8 @@ class Declarer(Service):
             if row.ours:
                 self._versions[row.name] = version or row.version or 0
 
-    def _refused(self, name: str, error: psycopg.Error) -> None:
-        """Report a schedule that the database refuses. The others are declared all the same, and the next look tries it again. Raises
+    def _refused(self, name: str, error: Exception) -> None:
+        """Report a schedule that the database refuses, or that is far behind. The others are declared all the same, and the next look tries it again. Raises
         errors that are not about the schedule."""
         if is_away(error):
             raise error
@@ -225,7 +232,7 @@ class Declarer(Service):
         for each in [each for each in found.values() if each.may_be_retired]:
             try:
                 retired = await self._schedules.retire_undeclared(each.name, self._declarations.retire_after)
-            except psycopg.Error as error:
+            except (psycopg.Error, StillBehind) as error:
                 self._refused(each.name, error)
                 continue
             if retired:
