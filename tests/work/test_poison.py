@@ -7,6 +7,7 @@ with its true reason, where people look: among the dead letters, in its own reco
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -585,4 +586,30 @@ async def test_values_that_python_cannot_read_stop_no_part_of_a_worker(database_
     async with httpx.AsyncClient(transport=httpx.ASGITransport(dashboard.asgi(app)), base_url="http://127.0.0.1") as me:
         pages = {page: (await me.get(f"/trueup{page}")).status_code for page in shown}
     assert pages == dict.fromkeys(shown, 200)
+    await app.close()
+
+
+async def test_a_log_that_cannot_be_written_stops_no_part_of_a_worker(database_url: str) -> None:
+    """A full disk, a closed stream, a log server that is away: handlers of logging may raise."""
+
+    class Full(logging.Handler):
+        def handle(self, record: logging.LogRecord) -> bool:
+            raise OSError("no space left on device")
+
+    logging.getLogger("trueup").addHandler(Full())
+    app, ran = App(database_url, poll_every="100ms"), list[int]()
+
+    @app.job(retry=TWICE)
+    async def fail(n: int) -> None:
+        ran.append(n)
+        raise ValueError("boom")
+
+    async with app.worker() as worker:
+        for service in worker._services:
+            service._failed(ValueError("this is logged"))
+        await fail.enqueue_many([(n,) for n in range(GOOD)])
+        await until(lambda: len(ran) == 2 * GOOD, WITHIN)
+        await until(lambda: not worker.hand.running and not worker.finisher.pending)
+    assert await app.workers.list() == ()
+    assert int(await app.jobs.count(state="dead")) == GOOD
     await app.close()

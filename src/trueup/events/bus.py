@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from trueup.events.event import Event
 
@@ -44,7 +45,10 @@ class Events:
             try:
                 subscriber(event)
             except Exception:
-                log.exception("subscriber failed on %s", event.name)
+                with suppress(
+                    Exception
+                ):  # a handler of logging may be what has failed; no loop of ours is to end because of it
+                    log.exception("subscriber failed on %s", event.name)
 
     def _subscribers(self, cls: type[Event]) -> tuple[Subscriber, ...]:
         wanted = self._wanted.get(cls)
