@@ -156,7 +156,7 @@ def test_masking_twice_is_masking_once(text: str) -> None:
     ],
 )
 def test_hostile_text_is_masked_in_linear_time(piece: str) -> None:
-    text = piece * (500_000 // len(piece))
+    text = piece * (100_000 // len(piece))
     started = time.thread_time()
     mask(text)
     mask("password='" + text)
@@ -164,7 +164,7 @@ def test_hostile_text_is_masked_in_linear_time(piece: str) -> None:
     Secret(text)
     with pytest.raises(ConfigError):
         check_dsn(text)
-    assert time.thread_time() - started < 5  # milliseconds when linear, hours when not
+    assert time.thread_time() - started < 1  # milliseconds when linear, minutes when not
 
 
 @pytest.mark.parametrize(

@@ -426,12 +426,9 @@ def test_any_secret_is_hidden_where_its_notation_escapes_it(secret: str) -> None
 
 def _seconds(text: str) -> float:
     """Of this process alone: others may keep the machine busy."""
-    best = float("inf")
-    for _ in range(2):
-        started = time.process_time()
-        mask(text)
-        best = min(best, time.process_time() - started)
-    return best
+    started = time.process_time()
+    mask(text)
+    return time.process_time() - started
 
 
 HOSTILE = [
@@ -506,7 +503,8 @@ def test_hostile_text_is_masked_in_linear_time(piece: str) -> None:
     """Eight times the text in about eight times the time: the bound is far from both 8 (linear) and 64 (quadratic)."""
     for before in ("", "password='", "password: |\n", "-----BEGIN PRIVATE KEY-----"):
         small, large = (before + piece * (size // len(piece)) for size in (4_000, 32_000))
-        assert _seconds(large) < 28 * _seconds(small) + 0.03
+        most = 28 * min(_seconds(small), _seconds(small)) + 0.03
+        assert _seconds(large) < most or _seconds(large) < most
 
 
 @pytest.mark.parametrize(
