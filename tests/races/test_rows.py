@@ -350,7 +350,7 @@ async def test_a_holder_that_has_lost_its_rows_and_their_new_holder_cannot_deadl
 
     async def settle(side: Rows, held: list[ClaimedRow], holder: UUID) -> None:
         moves = [ways[n % 2] for n in range(len(held))]
-        for _ in range(100):
+        for _ in range(count(30, proof=100)):
             await getattr(side, settling)(holder, held, moves)
 
     # Without the first row, each of the others has the other move.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.support import warm
 from tests.support.watching import Watched, until
 from trueup import App, JobFailed, Retry
 from trueup.events import Events, JobReleased, JobRetried, ScanCompleted, ScanItemFailed, ServiceFailed, TicksDecided
@@ -205,11 +207,10 @@ async def test_a_job_whose_body_has_not_run_is_not_done(app: App, returned: str,
 async def test_a_child_that_a_handler_forks_does_not_become_a_second_worker(
     database_url: str, where: str, how: str
 ) -> None:
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.work.forking", database_url, where, how, stdout=asyncio.subprocess.PIPE
-    )
-    said, _ = await asyncio.wait_for(program.communicate(), 30)  # its output ends with the last process that has it
-    assert said.split() == [b"forked", b"good", b"stopped"]
+    arguments = ("tests.work.forking", database_url, where, how)
+    # Its output ends with the last process that has it.
+    ended = await asyncio.to_thread(partial(warm.run, *arguments, cwd=warm.ROOT, env=os.environ, timeout=30))
+    assert ended.stdout.split() == ["forked", "good", "stopped"], ended.stderr
 
 
 @pytest.mark.parametrize("poison", [name for name in POISON if name != "stop iteration"])
