@@ -23,17 +23,36 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 MAX_REQUEST = 200_000  # bytes: mostly the environment
 ENGINE = (
+    "_strptime",
+    "psycopg_binary._uuid",
+    "pydantic.types",
     "trueup.app",
     "trueup.app.declared",
+    "trueup.cli.loading",
     "trueup.cli.main",
     "trueup.jobs.arguments",
+    "trueup.jobs.result_shape",
+    "trueup.observe.fleet",
     "trueup.observe.lines",
+    "trueup.operate.alerts",
+    "trueup.operate.checks",
     "trueup.operate.jobs",
+    "trueup.operate.posting",
     "trueup.operate.reconcilers",
     "trueup.operate.recovery",
     "trueup.operate.schedules",
+    "trueup.operate.watch",
     "trueup.store.leases",
+    "trueup.work.leases.leasing",
     "trueup.work.worker",
+    "uvloop",
+)
+# What their servers import when they start.
+SERVING = (
+    "anyio._backends._asyncio",
+    "uvicorn.lifespan.on",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto",
 )
 
 
@@ -95,7 +114,7 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 if __name__ == "__main__":
     descriptor, family = int(sys.argv[1]), sys.argv[2]
-    for name in (*ENGINE, *(packages_of(family) if family == "apps" else ())):
+    for name in (*ENGINE, *((*SERVING, *packages_of(family)) if family == "apps" else ())):
         with suppress(ImportError):  # what only type checkers import, and what is no module
             import_module(name)
     gc.collect()
