@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 from functools import cache
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, Protocol, TypeVar, get_args
+
+from psycopg import errors
 
 from trueup.errors import ConfigError
 from trueup.reconcile.purge import Purge
@@ -19,11 +22,19 @@ from trueup.store.db.load import Statements
 from trueup.store.db.repository import Database
 from trueup.store.rows import tables
 from trueup.store.rows.compose import Choice, Composer, Purging
+from trueup.store.rows.guard import try_every
 from trueup.store.rows.tables import Found
 
-T = TypeVar("T")
 CHOICES: tuple[Choice, ...] = get_args(Choice)
+OF_TABLES = errors.ObjectNotInPrerequisiteState  # it is published without a replica identity, say
 Look = Callable[[], Awaitable[Found]]  # raises ConfigError when the table cannot be worked on
+
+
+class FitStatements(Protocol):
+    def every(self) -> dict[str, bytes]: ...
+
+
+T = TypeVar("T", bound=FitStatements)
 
 
 class Fit(Generic[T]):
@@ -36,10 +47,13 @@ class Fit(Generic[T]):
         self._look = look
         self._lock = asyncio.Lock()
 
-    async def anew(self, before: T, database: Database, statements: Statements) -> bool:
+    async def anew(
+        self, before: T, database: Database, statements: Statements, timeout: timedelta, refusal: BaseException | None
+    ) -> bool:
         """Whether the table has changed since `before` was composed; if so, all statements are composed again.
 
-        Raises ConfigError when it cannot be worked on as it is now.
+        Raises ConfigError when it cannot be worked on as it is now. The fingerprint does not tell everything: after some refusals the
+        statements are tried again.
         """
         if self._look is None:
             return False
@@ -47,6 +61,8 @@ class Fit(Generic[T]):
             if self.made is not before:
                 return True
             if await tables.sign(database, statements, self.found.spec) == self.found.sign:
+                if isinstance(refusal, OF_TABLES):
+                    await try_every(database, self.made.every(), self.found, timeout=timeout)
                 return False
             found = await self._look()
             self.made, self.found = self._make(found), found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -219,6 +220,28 @@ async def test_rows_in_hand_of_a_table_that_is_gone_keep_their_attempts(ground: 
     await field.sweep()
     assert await ground.done() == GOOD
     nobody_was_blamed(field)
+
+
+@pytest.mark.parametrize("mode", [*MODES, "delete"])
+async def test_rows_of_a_table_that_refuses_every_write_keep_their_attempts(ground: Ground) -> None:
+    """A publication is added, and the table has no replica identity. The publication changes nothing of the table."""
+    field = ground.field
+    await ground.prepare()
+    await field.do("alter table things replica identity nothing")
+    ground.declare()
+    assert (await field.sweep()).changed == GOOD
+    await ground.put()
+    await field.do("create publication everything for all tables")
+    for _ in range(4):
+        with suppress(ConfigError):
+            await field.sweep()
+        ground.clock.advance(minutes=20)
+    assert await ground.done() == GOOD
+    await field.do("drop publication everything")
+    await field.sweep()
+    assert await ground.done() == 2 * GOOD
+    assert [event for event in field.events.of(RowRetried) if event.attempt > 1] == []
+    assert not field.events.of(RowQuarantined)
 
 
 async def test_statistics_and_rewrites_do_not_count_as_changes(field: Field) -> None:

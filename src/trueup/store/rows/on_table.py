@@ -32,6 +32,7 @@ class OnTable(Generic[S]):
         self.steer_search = steering(statements, min(timeout, MAX_SEARCHING))
         self.steer_part = steering(statements, min(timeout, MAX_PART))
         self._fit = fit
+        self._timeout = timeout
         # How far the check has come whether rows in quarantine still belong there.
         self.set_aside_until: tuple[datetime | None, str] = (None, "")
 
@@ -44,12 +45,15 @@ class OnTable(Generic[S]):
     def found(self) -> Found:
         return self.made.found
 
-    async def changed_since(self, made: S, database: Database | None = None) -> bool:
+    async def changed_since(
+        self, made: S, database: Database | None = None, *, refusal: BaseException | None = None
+    ) -> bool:
         """Whether the table has changed since these statements were made. If so, new statements are used from now on.
 
         Raises ConfigError when the table can no longer be worked on. It asks `database`, or else the connection that claims.
         """
-        return await self._fit.anew(made, self.claiming if database is None else database, self.statements)
+        database = self.claiming if database is None else database
+        return await self._fit.anew(made, database, self.statements, self._timeout, refusal)
 
     async def _forget(self, query: bytes, window: dict[str, Any], unread: Sequence[str]) -> int:
         after, after_key = self.set_aside_until

@@ -75,7 +75,7 @@ class Claims:
                 if claimed is None:
                     raise
                 return claimed
-            if not to_repeat(error) and await self._rows.changed_since(made):
+            if not to_repeat(error) and await self._rows.changed_since(made, refusal=error):
                 return await self.claim(claim, walk, counts)
             slow = took_too_long(error, begun)
             if (to_repeat(error) and self._again()) or (slow and is_locked_out(error) and await self._rows.is_locked()):

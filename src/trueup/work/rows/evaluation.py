@@ -110,7 +110,7 @@ async def forget(of: Rows | Purges) -> None:
     except psycopg.Error as error:
         if unanswered(error) or (took_too_long(error, begun) and not may_be_where(of, error)):
             raise
-        if await of.changed_since(made):  # type: ignore[arg-type]
+        if await of.changed_since(made, refusal=error):  # type: ignore[arg-type]
             await of.forget()
             return
     known = await candidates_again(of, None, None, of.set_aside_until)

@@ -32,7 +32,7 @@ from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Lost, Move, Written
 from trueup.store.db.connect import TIMED_OUT, is_locked_out, may_pass
-from trueup.store.fitted import RowStatements
+from trueup.store.fitted import OF_TABLES, RowStatements
 from trueup.store.rows.asks import Done
 from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.rows import Rows
@@ -204,7 +204,7 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
 
     async def _refused(self, group: list[RowEnding], error: Exception, took: float) -> None:
         await self._wait_for_table(error)
-        if not to_repeat(error) and await self._has_changed(group):
+        if not to_repeat(error) and await self._has_changed(group, error):
             await self._send(group)
         elif len(group) == 1 and is_locked_out(error) and took >= SLOW and group[0].touch:
             self.failures.busy(group[0], took)
@@ -236,7 +236,7 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
         if isinstance(apart, Exception):  # about none of them alone: a job that follows, or it took too long
             await self._wait_for_table(apart)
             self._wary[self.failures.expected(ready[0])] = 0
-            if not to_repeat(apart) and await self._has_changed(ready):
+            if not to_repeat(apart) and await self._has_changed(ready, apart):
                 await self._send(ready)
             else:
                 await self._divide(ready, apart, max(SLOW, self._rows.search_for))
@@ -248,7 +248,9 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
         refused = [each for each in ready if each.row.key in left]
         for ending in refused:
             ending.held.end_turn("write")
-        if apart.refused and apart.sign != self._made.found.sign and await self._has_changed(refused):
+        of_table = next((error for error in apart.refused.values() if isinstance(error, OF_TABLES)), None)
+        altered = apart.refused and apart.sign != self._made.found.sign
+        if (altered or of_table) and await self._has_changed(refused, of_table):
             return
         for ending in refused:
             error = apart.refused.get(ending.row.key)
@@ -270,12 +272,12 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
             self.reports.lost(one, "database")
             self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)).because(error))
 
-    async def _has_changed(self, group: list[RowEnding]) -> bool:
+    async def _has_changed(self, group: list[RowEnding], refusal: BaseException | None) -> bool:
         """Whether the table has changed since the statements were composed: no row is to blame, and new statements are sent."""
         if self._made is self._fits:
             return False
         try:
-            changed = await self._rows.changed_since(self._made, self._rows.settling)
+            changed = await self._rows.changed_since(self._made, self._rows.settling, refusal=refusal)
         except ConfigError as unfit:  # the table cannot be written to; that is recorded and spends no attempt
             changing = [each for each in group if each.touch]
             for ending in changing:

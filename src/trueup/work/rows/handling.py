@@ -68,13 +68,13 @@ class Handling:
                 raise
             handled.ended = error
             if isinstance(error, psycopg.Error) and not is_away(error):
-                handled.unspent = await self._table_changed(made)
+                handled.unspent = await self._table_changed(made, error)
         return handled
 
-    async def _table_changed(self, made: RowStatements) -> bool:
+    async def _table_changed(self, made: RowStatements, refusal: Exception) -> bool:
         """Whether the table has changed, which may be the reason for a refusal; then no row is to blame."""
         try:
-            return await self.rows.changed_since(made)
+            return await self.rows.changed_since(made, refusal=refusal)
         except ConfigError:
             return True
         except (*RETRYABLE, DatabaseUnavailable):

@@ -175,7 +175,7 @@ class Purger(Service):
             slow = took_too_long(error, begun) and not may_be_where(self.purges, error)
             if unanswered(error) or slow or (to_repeat(error) and self._again()):
                 raise
-            if not await self.purges.changed_since(made):
+            if not await self.purges.changed_since(made, refusal=error):
                 for state in self.purge.selection.states or (None,):
                     await self._refused(state, walk).find_all(lambda: self._go_on(walk))
                 await walk.search.end()
@@ -211,7 +211,7 @@ class Purger(Service):
                             raise
                     elif to_repeat(error) and self._again():
                         raise
-                    if await self.purges.changed_since(made):
+                    if await self.purges.changed_since(made, refusal=error):
                         continue
                     await self._by_keys(state, walk, told)
                     break
