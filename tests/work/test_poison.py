@@ -613,3 +613,33 @@ async def test_a_log_that_cannot_be_written_stops_no_part_of_a_worker(database_u
     assert await app.workers.list() == ()
     assert int(await app.jobs.count(state="dead")) == GOOD
     await app.close()
+
+
+@pytest.mark.parametrize("options", [{"limit": 2}, {"rate": "1000/s"}, {"limit": 2, "fair_by": "n"}], ids=str)
+async def test_a_job_renamed_by_hand_leaves_the_lane_of_its_old_kind(database_url: str, options: Any) -> None:
+    """Its lane is claimed by workers that do not know the new name."""
+    app = App(database_url, poll_every="100ms")
+    ran = list[int]()
+
+    @app.job(name="before", **options)
+    async def before(n: int) -> None:
+        ran.append(n)
+
+    for n in range(4):
+        await before.enqueue(n)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("update trueup.jobs set kind = 'after' where args->>'n' in ('0', '1')")
+        async with app.worker() as worker:
+            await until(lambda: sorted(ran) == [2, 3], WITHIN)
+            await until(lambda: not worker.hand.running and not worker.finisher.pending)
+        left = connection.execute("select kind, state, attempt, lane from trueup.jobs").fetchall()
+    assert left == [("after", "queued", 0, "default")] * 2
+    await app.close()
+    async with App(database_url, poll_every="100ms") as new:
+
+        @new.job(name="after")
+        async def after(n: int) -> None:
+            ran.append(n)
+
+        async with new.worker():
+            await until(lambda: sorted(ran) == [0, 1, 2, 3], WITHIN)

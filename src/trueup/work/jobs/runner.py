@@ -23,7 +23,7 @@ from trueup.clock import elapsed
 from trueup.errors import InvalidArguments, LostClaim
 from trueup.events import Events, JobFailedAfterDone, JobResultDropped, JobStarted
 from trueup.jobs.context import Context
-from trueup.jobs.decide import Bury, Move, decide
+from trueup.jobs.decide import Bury, Move, Release, decide
 from trueup.jobs.definition import Job, stored_key
 from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.failure import describe, taken_frames, type_name
@@ -172,10 +172,14 @@ class Runner:
         await waiter
 
     async def _one(self, job: ClaimedJob, task: asyncio.Task[Any]) -> Outcome:
+        definition = self._registry.get(job.kind)
+        if definition is None:
+            # Renamed by hand, in the lane of its old kind: a worker that knows the kind takes it from its queue.
+            self._finisher.put_unstarted([job], Release(job.queue, ""))
+            return Misplaced(job.queue, "")
         run = RunningJob(job, task, elapsed())
         self._hand.started(run)
         self.started += 1
-        definition = self._registry[job.kind]
         outcome: Outcome = Interrupted()  # should this process end here, it has nothing else to say
         move: Move | None = None
         try:
