@@ -790,3 +790,16 @@ async def test_an_error_of_ours_while_keeping_is_not_taken_for_the_end(bench: Be
     scanner._scans.save = refuse  # type: ignore[method-assign]
     assert (await scanner.scan_once()).ending == "lost"
     assert await bench.value("underway and items = 0")
+
+
+async def test_a_scan_that_was_put_off_while_the_clock_was_ahead_is_due_after_its_interval(bench: Bench) -> None:
+    async def handle(item: int) -> None: ...
+
+    bench.declare(up_to(3), handle, every="1h")
+    scanner = bench.scanner()
+    assert await scanner.run_once() == 0.0
+    ahead = "started_at = started_at + interval '10 years', due_at = due_at + interval '10 years'"
+    await Desk(bench.app.store).scalar(f"update trueup.scans set {ahead} returning 1")
+    assert await scanner.run_once() == SPREAD, "it looks again at once"
+    assert await scanner.run_once() >= MAX_PAUSE
+    assert await bench.value("due_at between now() and now() + interval '1 hour'")

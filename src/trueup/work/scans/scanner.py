@@ -30,7 +30,7 @@ from trueup.reconcile.progress import Point, Progress
 from trueup.reconcile.scan import Scan
 from trueup.store.db.connect import RETRYABLE, is_away
 from trueup.store.leases import RowLeases, Terms
-from trueup.store.rows.scans import Began, Scans, lease_name
+from trueup.store.rows.scans import FIRST_PAUSE, Began, Scans, lease_name
 from trueup.work.calling import Caller
 from trueup.work.leases.hold import Lease, LeaseRequest
 from trueup.work.leases.lease import LeaseContext
@@ -86,6 +86,9 @@ class Scanner(Service):
         due = await self._scans.due(self.scan.name)
         if due is None:  # the table was emptied
             self._declared = False
+            return SPREAD
+        if due.seconds > max(self.scan.every, FIRST_PAUSE).total_seconds():
+            self._declared = False  # it was put off while the clock was ahead, or by a release with a longer interval
             return SPREAD
         if due.seconds > 0:
             return min(due.seconds, MAX_PAUSE) + random.uniform(0.001, SPREAD)  # noqa: S311
