@@ -312,3 +312,12 @@ async def test_old_declarations_are_deleted_except_a_schedules_last_one(
     await fleet.live(0.25)
     assert fleet.one("select count(*) from trueup.declarations where 'nightly' = any(schedules)") == 1
     assert fleet.said(ScheduleChanged) == ["nightly"]
+
+
+@pytest.mark.parametrize("names", ["array['nobody']", "array[null]::text[]", "'{}'"])
+async def test_a_record_that_was_changed_by_hand_is_written_anew_by_the_next_worker(fleet: Fleet, names: str) -> None:
+    await fleet.start(crons("nightly"))
+    fleet.run(f"update trueup.declarations set schedules = {names}")
+    await fleet.start(crons("nightly"))
+    assert fleet.one("select schedules from trueup.declarations") == ["nightly"]
+    assert fleet.states() == {"nightly": "active"}
