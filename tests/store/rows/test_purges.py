@@ -315,8 +315,8 @@ async def test_it_refuses_to_begin_when_too_much_of_the_table_would_go(desk: Row
     assert await refusal_of(await desk.purges("delete", "open", **STALE)) is None
 
 
-OPEN = "insert into t (id, state, changed_at) select n, 'open', '2026-06-01Z' from generate_series(1, 110000) as n"
-DONE = "insert into t (id, state, changed_at) select -n, 'done', '2026-06-01Z' from generate_series(1, 250000) as n"
+OPEN = "insert into t (id, state, changed_at) select n, 'open', '2026-06-01Z' from generate_series(1, 11000) as n"
+DONE = "insert into t (id, state, changed_at) select -n, 'done', '2026-06-01Z' from generate_series(1, 25000) as n"
 PARTITIONED = """
 drop table t; create table t (id int primary key, state text, changed_at timestamptz) partition by range (id);
 create table t1 partition of t for values from (minvalue) to (0); create table t2 partition of t for values from (0) to (maxvalue)
