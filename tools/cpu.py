@@ -39,14 +39,21 @@ def _count_starts() -> None:
 
 
 def _statistics() -> Iterator[tuple[int, int, int]]:
-    """(process, its parent, clock ticks of it and of its children that have ended) of every process."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+    """(process, its parent, clock ticks of it and of its children that have ended) of every process.
+
+    It is asked for twice a test, and what it costs counts as the test's: half of what the same takes with `Path`.
+    """
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit():
             try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                file = os.open(f"/proc/{name}/stat", os.O_RDONLY)
+                try:
+                    fields = os.read(file, 4096).rpartition(b")")[2].split()
+                finally:
+                    os.close(file)
             except OSError:  # it has just ended
                 continue
-            yield int(entry.name), int(fields[1]), sum(map(int, fields[11:15]))
+            yield int(name), int(fields[1]), sum(map(int, fields[11:15]))
 
 
 def _seconds() -> float:
