@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import reaper
 from tests.support.database import TestServer
 from tests.support.memory import in_memory
-from trueup import App
+from trueup import App, program
 from trueup.store.store import Store
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
@@ -63,9 +63,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Iterator[object]:
-    """What a test did to logging ends with it: a program's `main` configures loggers, and others run in this process later."""
+    """What a program's `main` sets for its process ends with the test: loggers, and how commands in texts are typed. Others run in
+    this process later."""
+    place = program.place
     before = {each: (list(each.handlers), each.level, each.propagate, each.disabled) for each in _loggers()}
     ran = yield
+    program.place = place
     logging.captureWarnings(False)
     for each in _loggers():
         handlers, level, propagate, disabled = before.get(each, ([], logging.NOTSET, True, False))
