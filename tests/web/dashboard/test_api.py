@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -25,60 +26,87 @@ EXAMPLES = count(4, proof=8)  # for each operation
 OPERATIONS = [(method.upper(), path) for path, methods in document("/api/v1")["paths"].items() for method in methods]
 
 
-@pytest.fixture(scope="module")
-def url(server: TestServer) -> Iterator[str]:
+@contextmanager
+def addressed(server: TestServer) -> Iterator[str]:
+    auth = dashboard.Tokens({"operator-token-of-ours": ("Otto", "operator")})
     with server.database() as url:
         fill(url, jobs=300)
-        yield url
+        with served(dashboard.asgi({"shop": shop(url)}, auth, closes=True)) as address:
+            yield address
+
+
+@contextmanager
+def connected(address: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{address}/api/v1", headers=OPERATOR, timeout=30) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
-def address(url: str) -> Iterator[str]:
-    auth = dashboard.Tokens({"operator-token-of-ours": ("Otto", "operator")})
-    with served(dashboard.asgi({"shop": shop(url)}, auth, closes=True)) as address:
+def address(server: TestServer) -> Iterator[str]:
+    with addressed(server) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
 def client(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"{address}/api/v1", headers=OPERATOR, timeout=30) as client:
+    with connected(address) as client:
         yield client
 
 
-def test_it_says_what_the_pages_say(client: httpx.Client) -> None:
-    assert client.get("/sources").json() == {"sources": ["shop"]}
-    overview = client.get("/shop/overview").json()
+@pytest.fixture(scope="module")
+def kept(server: TestServer) -> Iterator[str]:
+    """The address for tests that only read: the others may come first, in a process that takes tests over from another one."""
+    with addressed(server) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def asked(server: TestServer) -> Iterator[str]:
+    """The address for requests that nobody would make, and that may do anything."""
+    with addressed(server) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def reader(kept: str) -> Iterator[httpx.Client]:
+    with connected(kept) as client:
+        yield client
+
+
+def test_it_says_what_the_pages_say(reader: httpx.Client) -> None:
+    assert reader.get("/sources").json() == {"sources": ["shop"]}
+    overview = reader.get("/shop/overview").json()
     assert overview["workers_alive"] == 3
     assert not overview["ok"]
     assert {each["check"] for each in overview["findings"]} >= {"sweeps"}
-    spans = client.get("/shop/flow", params={"window": "1h"}).json()["spans"]
+    spans = reader.get("/shop/flow", params={"window": "1h"}).json()["spans"]
     live = sum(each["queued"] + each["running"] for each in overview["queues"])
     assert (len(spans), spans[-1]["backlog"]) == (60, live)
     assert sum(each["done"] for each in spans) > 0
-    (ships,) = [e for e in client.get("/shop/reconcilers").json()["reconcilers"] if e["name"] == "ship_paid_orders"]
+    (ships,) = [e for e in reader.get("/shop/reconcilers").json()["reconcilers"] if e["name"] == "ship_paid_orders"]
     assert ships["waiting"] > 0 < ships["rate"]
     assert ships["eta_s"] == pytest.approx(ships["waiting"] / ships["rate"])
-    row = client.get("/shop/reconcilers/ship_paid_orders/row", params={"key": "70311"}).json()
+    row = reader.get("/shop/reconcilers/ship_paid_orders/row", params={"key": "70311"}).json()
     assert (row["state"], row["attempt"]) == ("quarantined", 5)
     assert [each["headline"] for each in row["timeline"]][:2] == ["Set aside", "Attempt 5 failed"]
-    assert client.get("/shop/reconcilers/ship_paid_orders/row", params={"key": "none"}).status_code == 404
-    dead = client.get("/shop/jobs", params={"state": "dead", "limit": 2}).json()
+    assert reader.get("/shop/reconcilers/ship_paid_orders/row", params={"key": "none"}).status_code == 404
+    dead = reader.get("/shop/jobs", params={"state": "dead", "limit": 2}).json()
     assert [job["state"] for job in dead["jobs"]] == ["dead", "dead"]
-    following = client.get("/shop/jobs", params={"state": "dead", "before": dead["next"]}).json()
+    following = reader.get("/shop/jobs", params={"state": "dead", "before": dead["next"]}).json()
     assert following["jobs"][0]["id"] < dead["jobs"][-1]["id"]
-    charged = client.get("/shop/jobs", params={"kind": "charge_card", "state": "done", "limit": 1}).json()["jobs"][0]
-    one = client.get(f"/shop/jobs/{charged['id']}").json()
+    charged = reader.get("/shop/jobs", params={"kind": "charge_card", "state": "done", "limit": 1}).json()["jobs"][0]
+    one = reader.get(f"/shop/jobs/{charged['id']}").json()
     assert one["args"]["card_token"] == "***"
-    failed = client.get(f"/shop/jobs/{dead['jobs'][0]['id']}").json()
+    failed = reader.get(f"/shop/jobs/{dead['jobs'][0]['id']}").json()
     older, *newer = failed["errors"]  # the first attempt by a release that did not store its worker
     assert [older[name] for name in ("holder", "term", "host", "pid")] == [None] * 4
     assert [each["host"] for each in newer] == ["worker-c", "worker-a", "worker-b"]
     assert [each["term"] for each in newer] == [failed["term"] - 2, failed["term"] - 1, failed["term"]]
-    assert {each["name"] for each in client.get("/shop/schedules").json()["schedules"]} >= {"refresh_rates"}
-    assert client.get("/shop/schedules/refresh_rates").json()["ticks"]
-    assert client.get("/shop/reconcilers/ship_paid_orders").json()["quarantine"]
-    assert client.get("/shop/fleet").json()["leases"]
-    assert client.get("/shop/recovery").json()["downtimes"]
+    assert {each["name"] for each in reader.get("/shop/schedules").json()["schedules"]} >= {"refresh_rates"}
+    assert reader.get("/shop/schedules/refresh_rates").json()["ticks"]
+    assert reader.get("/shop/reconcilers/ship_paid_orders").json()["quarantine"]
+    assert reader.get("/shop/fleet").json()["leases"]
+    assert reader.get("/shop/recovery").json()["downtimes"]
 
 
 SAID = {
@@ -112,17 +140,17 @@ SAID = {
 
 
 @pytest.mark.parametrize("path", SAID)
-def test_a_page_says_what_it_is_for(address: str, path: str) -> None:
-    with httpx.Client(base_url=address, headers=OPERATOR, timeout=30) as browser:
+def test_a_page_says_what_it_is_for(kept: str, path: str) -> None:
+    with httpx.Client(base_url=kept, headers=OPERATOR, timeout=30) as browser:
         text = browser.get(f"/shop{path}").text
     for expected in SAID[path]:
         assert re.search(expected, text, re.DOTALL), expected
 
 
-def test_the_page_of_a_job_names_the_worker_and_the_term_of_each_attempt(client: httpx.Client, address: str) -> None:
-    dead = client.get("/shop/jobs", params={"state": "dead", "limit": 1}).json()["jobs"][0]["id"]
-    errors = client.get(f"/shop/jobs/{dead}").json()["errors"]
-    page = httpx.get(f"{address}/shop/jobs/{dead}", headers=OPERATOR).text
+def test_the_page_of_a_job_names_the_worker_and_the_term_of_each_attempt(reader: httpx.Client, kept: str) -> None:
+    dead = reader.get("/shop/jobs", params={"state": "dead", "limit": 1}).json()["jobs"][0]["id"]
+    errors = reader.get(f"/shop/jobs/{dead}").json()["errors"]
+    page = httpx.get(f"{kept}/shop/jobs/{dead}", headers=OPERATOR).text
     made_by = re.findall(r'<div class="made-by">(.*?)</div>', page)
     assert made_by == [
         f"{each['host']}, pid {each['pid']}, term {each['term']}, holder {each['holder']}" for each in errors[:0:-1]
@@ -229,23 +257,23 @@ def described(address: str) -> Any:
 
 
 @pytest.mark.parametrize("path", [path for method, path in OPERATIONS if method == "GET"])
-def test_what_it_answers_has_the_type_that_it_documents(client: httpx.Client, address: str, path: str) -> None:
-    (job,) = client.get("/shop/jobs", params={"state": "dead", "limit": 1}).json()["jobs"]
+def test_what_it_answers_has_the_type_that_it_documents(reader: httpx.Client, kept: str, path: str) -> None:
+    (job,) = reader.get("/shop/jobs", params={"state": "dead", "limit": 1}).json()["jobs"]
     name = "ship_paid_orders" if "/reconcilers/" in path else "settle_books"
-    answer = client.get(
+    answer = reader.get(
         path.format(source="shop", id=job["id"], name=name),
         params={"key": "70311", "start": "2026-03-07T00:00Z", "end": "2026-03-10T00:00Z"}
         if path.endswith(("/row", "/backfill"))
         else {},
     )
     assert answer.status_code == 200, answer.text
-    described(address)[path]["GET"].validate_response(schemathesis.Response.from_httpx(answer, verify=True))
+    described(kept)[path]["GET"].validate_response(schemathesis.Response.from_httpx(answer, verify=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_whatever_it_is_asked_it_never_fails(address: str, method: str, path: str) -> None:
-    operation = described(address)[path][method]
+def test_whatever_it_is_asked_it_never_fails(asked: str, method: str, path: str) -> None:
+    operation = described(asked)[path][method]
     strategy = operation.as_strategy()
 
     @settings(
