@@ -232,9 +232,10 @@ async def test_a_worker_takes_up_rows_that_waited_without_waiting_for_its_next_s
         await until(lambda: receivers.calls.count("bob") == 10)
         receivers.down = set()
         await field.events.seen(ReconcilerResumed, key="ann")
-        await until(lambda: receivers.calls.count("ann") >= 12)
+        async with asyncio.timeout(10):
+            while await field.states() != {"done": 20}:  # a slow server has more calls fail, one for each pause
+                await asyncio.sleep(0.01)
     await field.close()
-    assert await field.states() == {"done": 20}
     assert set(receivers.attempts) == {1}
 
 
