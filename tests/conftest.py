@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -32,6 +33,9 @@ settings.load_profile("trueup")
 
 def pytest_configure() -> None:
     gc.disable()  # until all tests are collected: what is made meanwhile stays
+    # A script's `&` and nohup ignore these, and every program that a test starts would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if sys.platform == "linux":
         reaper.watch()
     if place := in_memory():

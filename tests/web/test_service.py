@@ -7,7 +7,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -46,6 +46,15 @@ class Shop:
         await self.app.close()
 
 
+@pytest.fixture
+def restored_signals() -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def fail(error: BaseException) -> Callable[[], int]:
     def command() -> int:
         raise error
@@ -77,9 +86,23 @@ def test_a_command_ends_with_a_status_and_a_line(
 
 
 @pytest.mark.parametrize("coroutine", [False, True], ids=["function", "coroutine"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_command_ends_what_it_has_started_whichever_signal_ends_it(number: signal.Signals, coroutine: bool) -> None:
-    """A demo's workers are processes of their own: they would go on for ever."""
+@pytest.mark.parametrize(
+    ("number", "in_background"),
+    [
+        (signal.SIGINT, False),
+        (signal.SIGTERM, False),
+        (signal.SIGHUP, False),
+        (signal.SIGTERM, True),
+        (signal.SIGHUP, True),
+    ],
+)
+def test_a_command_ends_what_it_has_started_whichever_signal_ends_it(
+    number: signal.Signals, in_background: bool, coroutine: bool, restored_signals: None
+) -> None:
+    """A demo's workers are processes of their own: they would go on for ever. A script's shell ignores Ctrl-C for what it runs in
+    the background."""
+    if in_background:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     ended = []
 
     def command() -> int:
@@ -103,13 +126,10 @@ def test_a_command_ends_what_it_has_started_whichever_signal_ends_it(number: sig
     assert signal.getsignal(number) == before
 
 
-def test_a_signal_that_is_ignored_stays_ignored() -> None:
+def test_a_signal_that_is_ignored_stays_ignored(restored_signals: None) -> None:
     """As `nohup` wants it."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert MAIN.run(lambda: os.kill(os.getpid(), signal.SIGHUP) or 0) == 0
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert MAIN.run(lambda: os.kill(os.getpid(), signal.SIGHUP) or 0) == 0
 
 
 def test_an_error_that_nobody_expected_keeps_its_stack() -> None:

@@ -44,7 +44,10 @@ def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handle
     if threading.current_thread() is not threading.main_thread():  # signals go to the main thread only
         yield
         return
-    before = {number: signal.signal(number, handler) for number in ENDING}
+    heeded = [
+        number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN
+    ]  # nohup ignores one, and a script's `&`
+    before = {number: signal.signal(number, handler) for number in heeded}
     try:
         yield
     finally:

@@ -179,6 +179,8 @@ def _as_ctrl_c(came: list[signal.Signals]) -> Iterator[None]:
 
     def interrupt(number: int, _: object) -> None:
         came.append(signal.Signals(number))
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so is Ctrl-C for what a script runs in the background
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     main = threading.current_thread() is threading.main_thread()
