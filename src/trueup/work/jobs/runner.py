@@ -54,8 +54,9 @@ from trueup.work.jobs.hand import Hand, RunningJob
 from trueup.work.jobs.hints import Hints
 from trueup.work.jobs.transactions import LeasedAccess
 
-# Jobs started by all runners together: handlers that never wait must leave the event loop to others, too.
-STARTS_PER_TURN = 200
+# Jobs started by all runners together in one turn of the event loop: handlers that never wait must leave it to others, too. In each
+# turn a part of the answer to a claim is read, so long turns make claims slow.
+STARTS_PER_TURN = 100
 
 
 class Runner:
@@ -82,7 +83,7 @@ class Runner:
         self._idle: list[asyncio.Future[None]] = []
         self._closed = False
         self._held = False
-        self._starts_left = STARTS_PER_TURN
+        self._started_in_turn = 0
         self.started = 0  # jobs begun since the start
         # The claimer derives the pace from it: jobs that begin and do not end are a reason to fetch fewer.
         self.ended = 0
@@ -143,11 +144,12 @@ class Runner:
     async def _runner(self) -> None:
         clean, task = copy_context(), _current_task()
         while not self._closed:
-            if self._starts_left == 0:
-                await asyncio.sleep(0)
+            if self._started_in_turn == STARTS_PER_TURN:
+                await self._rest()
                 continue
             job = self._hand.take()
             if job is None:
+                self._hints.room()
                 await self._rest()
                 continue
             self._count_start()
@@ -158,17 +160,18 @@ class Runner:
                 return
 
     def _count_start(self) -> None:
-        if self._starts_left == STARTS_PER_TURN:
+        if self._started_in_turn == 0:
             asyncio.get_running_loop().call_soon(self._next_turn)
-        self._starts_left -= 1
+        self._started_in_turn += 1
 
     def _next_turn(self) -> None:
-        self._starts_left = STARTS_PER_TURN
+        self._started_in_turn = 0
+        # One runner is enough for handlers that never wait. For others, twice as many run from turn to turn.
+        self.rouse(min(self._hand.waiting, 1 + len(self._hand.running)))
 
     async def _rest(self) -> None:
         waiter = asyncio.get_running_loop().create_future()
         self._idle.append(waiter)
-        self._hints.room()
         await waiter
 
     async def _one(self, job: ClaimedJob, task: asyncio.Task[Any]) -> Outcome:
