@@ -358,6 +358,20 @@ async def test_no_statement_of_the_hot_path_reads_the_whole_table(explainer: Exp
     assert scans == set()
 
 
+async def test_a_claim_passes_once_over_what_claimed_jobs_have_left_in_the_index(explainer: Explainer) -> None:
+    """Until it is vacuumed. The walks begin at the first job of their priority, which another walk has found."""
+    await Jobs(explainer, Statements("trueup")).claim(HOLDER, "default", 100, ["send"])
+    await explain_lanes(explainer, Statements("trueup"))
+    for name, walks in (("jobs/claim", 3), ("lanes/claim", 1)):
+        conditions = [
+            node["Index Cond"]
+            for node in nodes(explainer.plans[name])
+            if node["Node Type"] == "Index Scan" and node["Index Name"] == "jobs_due"
+        ]
+        assert len(conditions) == walks, name
+        assert all(") >= ROW(" in condition for condition in conditions), conditions
+
+
 async def test_claims_and_looks_keep_their_plan_with_statistics_of_an_empty_table(explainer: Explainer) -> None:
     statements = Statements("trueup")
     async with explainer.transaction() as connection:

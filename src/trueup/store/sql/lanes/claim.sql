@@ -17,7 +17,8 @@ with recursive me as materialized (
   select f.*, row_number() over (partition by f.key order by f.rank, f.id) as nth
     from due,
          lateral (select j.ctid as slot, j.id, j.key, j.rank, {bytes} as bytes from {schema}.jobs as j
-                   where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority and j.run_at <= {now} and {named}
+                   where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority
+                     and (j.run_at, j.id) >= (due.run_at, due.id) and j.run_at <= {now} and {named}
                    order by j.run_at, j.id limit (select n from room)) as f
 ), chosen as materialized (
   select slot, id, rank, bytes, 0 as turn, 1 as nth
