@@ -164,6 +164,12 @@ def test_a_burst_outside_the_rate_is_refused(burst: int) -> None:
         Rate(50, timedelta(seconds=1), burst)
 
 
+@pytest.mark.parametrize("per", [timedelta.max, timedelta(days=36526), timedelta(seconds=-1)])
+def test_a_rate_over_a_span_that_dates_cannot_be_computed_with_is_refused(per: timedelta) -> None:
+    with pytest.raises(ConfigError, match="per"):
+        Rate(1, per)
+
+
 def test_a_burst_is_shown_to_people() -> None:
     assert str(Rate(50, timedelta(seconds=1), 5)) == "50/s (burst 5)"
 

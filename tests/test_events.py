@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import importlib
 import logging
@@ -47,11 +48,22 @@ def test_wants_says_whether_anybody_listens_right_now() -> None:
     assert not bus.wants(JobsRevived)
 
 
-def test_a_subscriber_that_raises_is_logged_and_the_others_still_hear(caplog: pytest.LogCaptureFixture) -> None:
+class Panic(BaseException):
+    """Of a foreign runtime."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("no disk"), Panic("no disk"), asyncio.CancelledError("no disk"), GeneratorExit("no disk")],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_subscriber_that_raises_is_logged_and_the_others_still_hear(
+    caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
     bus, heard = Events(), list[Event]()
 
     def broken(_: Event) -> None:
-        raise RuntimeError("no disk")
+        raise error
 
     bus.subscribe(broken)
     bus.subscribe(heard.append)

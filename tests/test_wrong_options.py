@@ -30,6 +30,7 @@ NOWHERE = "postgresql://someone@127.0.0.1:1/nothing"
 WRONG: dict[str, Any] = {
     "number": 7,
     "negative": -7,
+    "huge": 2**70,  # no integer of PostgreSQL's
     "float": 1.5,
     "bool": True,
     "text": "no such! thing",
@@ -119,7 +120,7 @@ RECONCILE = {
     "pause_on": NAME,
     "mode": NAME,
 }
-STATE = {*NUMBERS, *TEXTS}
+STATE = {*NUMBERS, *TEXTS, "huge"}
 SCAN = {"name": NAME, "every": DURATION, "concurrency": WHOLE, "timeout": DURATION, "run_at_start": BOOL}
 TABLE = {
     "key": {"text", "list"},
@@ -140,7 +141,7 @@ LEASE = {"ttl": DURATION, "wait": DURATION, "backend": NAME, "key": NAME}
 RETRY = {
     "max_attempts": WHOLE,
     "first": DURATION,
-    "factor": {"number", "float"},
+    "factor": {"number", "huge", "float"},
     "cap": DURATION,
     "jitter": BOOL,
     "retry_on": NAME,

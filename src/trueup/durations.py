@@ -119,10 +119,13 @@ class Rate:
                 raise ConfigError(f"Rate({name}={shown(getattr(self, name))}): a whole number is needed")
         if not isinstance(self.per, timedelta):
             raise ConfigError(f"Rate(per={shown(self.per)}): a timedelta is needed, or {_RATE_EXAMPLE}")
+        duration_of("Rate: per", self.per)
         if self.count < 1 or self.per <= timedelta():
             raise ConfigError(f"the rate {self} allows no start (count={self.count}); {_RATE_EXAMPLE}")
         if self.count > self.per // timedelta.resolution:
-            raise ConfigError(f"the rate {self} is faster than one per microsecond; {_RATE_EXAMPLE}")
+            raise ConfigError(
+                f"the rate {self} is faster than one per microsecond (count={self.count}); {_RATE_EXAMPLE}"
+            )
         if not 1 <= self.burst <= self.count:
             raise ConfigError(f"burst={self.burst} does not fit the rate; it must be from 1 to {self.count}")
 

@@ -13,6 +13,7 @@ from trueup.errors import ConfigError
 from trueup.instead import instead
 
 MAX_SHOWN = 80
+MAX_COUNT = 1_000_000  # of a count: PostgreSQL refuses a statement with a number that its integers cannot hold
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
@@ -26,6 +27,13 @@ def shown(value: object) -> str:
 def wrong(option: str, value: object, expected: str) -> ConfigError:
     """`option` is its name and what it belongs to: `wrong("job 'send': retry", 5, "a Retry")`."""
     return ConfigError(f"{option}={shown(value)}: {expected} is needed")
+
+
+def whole(option: str, value: object, most: int = MAX_COUNT) -> int:
+    """A count from 1 on. Raises ConfigError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise wrong(option, value, f"a whole number from 1 to {most:,}")
+    return value
 
 
 def check_function(decorator: str, given: object) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -119,6 +120,14 @@ def test_jitter_comes_from_the_given_generator() -> None:
     assert first == again
     assert isinstance(first, RetryAfter)
     assert timedelta() < first.delay < timedelta(seconds=10)
+
+
+@pytest.mark.parametrize("after", [timedelta.max, timedelta(days=-1), 5, None, "soon"], ids=repr)
+def test_a_snooze_that_was_given_another_length_is_a_failed_attempt_if_that_cannot_be_stored(after: Any) -> None:
+    snooze = Snooze("5m")
+    snooze.after = after
+    assert isinstance(move(Raised(snooze), attempt=1), RetryAfter)
+    assert isinstance(move(Raised(snooze), attempt=3), Bury)
 
 
 def test_a_snooze_must_be_a_duration() -> None:

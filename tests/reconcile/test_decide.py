@@ -169,6 +169,24 @@ def test_exhausted_that_returns_junk_quarantines(returned: Any) -> None:
     assert "out of attempts, and exhausted= failed: TypeError: exhausted= returned" in move.reason
 
 
+class Panic(BaseException):
+    """Of a foreign runtime."""
+
+
+class PanicsWhenAsked(GiveUp):
+    @property
+    def reason(self) -> str:
+        raise Panic("no reason")
+
+
+def test_a_give_up_whose_reason_raises_is_a_failed_attempt() -> None:
+    by = reconciler(retry=Retry(max_attempts=2))
+    assert isinstance(decided(PanicsWhenAsked(), row(1), by), RetryAfter)
+    aside = decided(PanicsWhenAsked(), row(2), by)
+    assert isinstance(aside, SetAside)
+    assert aside.failure.type.endswith("Panic")
+
+
 def test_exhausted_that_is_a_coroutine_function_is_told_so() -> None:
     async def exhausted(row: Any, error: BaseException) -> Any:
         await asyncio.sleep(0)

@@ -32,7 +32,7 @@ class Failing(Service):
     name = "failing"
     passes = 0
     good = -1  # the pass that does not fail
-    error: Exception = ValueError("the same each time")
+    error: BaseException = ValueError("the same each time")
 
     async def run_once(self) -> float:
         self.passes += 1
@@ -56,6 +56,30 @@ async def test_a_loop_that_keeps_failing_reports_ever_more_rarely(monkeypatch: p
     await failing.stop()
     times = [event.times for event in seen if isinstance(event, ServiceFailed)]
     assert times[:8] == [1, 2, 4, 8, 16, 1, 2, 4], "and from the beginning after a pass that succeeded"
+
+
+class Panic(BaseException):
+    """Of a foreign runtime that a user's code calls."""
+
+
+@pytest.mark.parametrize(
+    "error", [Panic("boom"), GeneratorExit("boom"), BaseExceptionGroup("several", [Panic("boom")])], ids=repr
+)
+async def test_a_loop_ended_by_what_is_no_exception_says_so_and_begins_again(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(service, "RESTART_AFTER", 0.01)
+    seen: list[Event] = []
+    events = Events()
+    events.subscribe(seen.append)
+    failing = Failing(events)
+    failing.error = error
+    failing.start()
+    await until(lambda: failing.passes > 2)
+    await failing.stop()
+    failed = [event for event in seen if isinstance(event, ServiceFailed)]
+    assert failed
+    assert failed[0].error_type.endswith(type(error).__name__)
 
 
 @pytest.mark.parametrize(

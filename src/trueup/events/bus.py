@@ -44,10 +44,10 @@ class Events:
         for subscriber in self._subscribers(type(event)):
             try:
                 subscriber(event)
-            except Exception:
-                with suppress(
-                    Exception
-                ):  # a handler of logging may be what has failed; no loop of ours is to end because of it
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException:
+                with suppress(Exception):  # a handler of logging may be what has failed; it must not end a loop of ours
                     log.exception("subscriber failed on %s", event.name)
 
     def _subscribers(self, cls: type[Event]) -> tuple[Subscriber, ...]:

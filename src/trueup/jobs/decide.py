@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from trueup.backoff import Retry
+from trueup.durations import parse_duration
 from trueup.jobs.exhausted import TRIES, Exhausting
 from trueup.jobs.failure import Failure
 from trueup.jobs.job import ClaimedJob
@@ -139,7 +140,7 @@ def decide(outcome: Outcome, job: ClaimedJob, retry: Retry, rng: random.Random) 
 def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: random.Random) -> Move:
     match error:
         case Snooze(after=after):
-            return SnoozeFor(max(after, MIN_SNOOZE))
+            return SnoozeFor(max(parse_duration(after), MIN_SNOOZE))
         case RunSkipped(reason=reason, why=why):
             return Drop(reason, why)
         case Discard(reason=reason):

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from trueup.durations import Rate
 from trueup.errors import ConfigError
-from trueup.options import naming, wrong
+from trueup.options import naming, whole, wrong
 
 LANE_PREFIX = "@"
 AHEAD = timedelta(milliseconds=250)  # starts are granted this far ahead, so that a steady rate needs few claims
@@ -27,9 +27,8 @@ class Limit:
 
     def __post_init__(self) -> None:
         for name in ("total", "per_key"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ConfigError(f"Limit({name}={value!r}): a whole number from 1 is needed")
+            if (value := getattr(self, name)) is not None:
+                whole(f"Limit: {name}", value)
         if self.total is None and self.per_key is None:
             raise ConfigError("Limit(): give total=, per_key= or both")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from trueup.backoff import Retry
 from trueup.jobs.failure import MAX_MESSAGE, Failure, clean, describe, type_name
 from trueup.jobs.outcome import GiveUp
 from trueup.reconcile.claimed import ClaimedRow
@@ -108,7 +109,12 @@ def decide(
     since the claim. `patient`: other rows fail for the same reason, so this one is not quarantined when it is out of attempts.
     """
     if isinstance(ended, BaseException):
-        return _after_error(ended, row, reconciler, rng, made, patient, running_for)
+        try:
+            return _after_error(ended, row, reconciler, rng, made, patient, running_for)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as broken:  # a user's own class may raise when it is asked for its reason
+            return _after_error(broken, row, reconciler, rng, made, patient, running_for)
     if reconciler.mode == "shadow":
         return Rest(max(reconciler.revisit, MIN_DELAY), succeeded=True, proposed=shown(ended))
     return _after_outcome(ended, row, reconciler)
@@ -158,6 +164,16 @@ def _rest_for(outcome: To | Stay, row: ClaimedRow, reconciler: Reconciler) -> ti
     return due_in if due_in > timedelta() else reconciler.revisit
 
 
+def refused(error: BaseException, retry: Retry) -> bool:
+    """Whether no further attempt is made after this error, however many are left."""
+    try:
+        return isinstance(error, GiveUp) or not retry.worth_retrying(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return True
+
+
 def _after_error(
     error: BaseException,
     row: ClaimedRow,
@@ -171,13 +187,19 @@ def _after_error(
     if isinstance(error, GiveUp):
         return SetAside(error.reason, failure)
     retry = reconciler.retry
+    try:
+        worth_retrying = retry.worth_retrying(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as broken:  # a user's class may raise when it is compared
+        return SetAside("its retry rule fails", Failure.of(broken, row.attempt))
     if row.spent:
         reason = (
             "its lease expired at the last attempt"
             if row.outlived
             else "the process that held it died at the last attempt"
         )
-    elif not retry.worth_retrying(error):
+    elif not worth_retrying:
         reason = "not an error worth retrying"
     elif row.attempt >= retry.max_attempts and not patient:
         reason = "out of attempts"
@@ -232,13 +254,15 @@ def _final(
     exhausted = reconciler.exhausted
     if exhausted is None or reconciler.mode == "shadow":
         return SetAside(reason, failure)
-    if isinstance(exhausted, To | Stay | Delete):
-        return _after_outcome(exhausted, row, reconciler)
     try:
+        if isinstance(exhausted, To | Stay | Delete):
+            return _after_outcome(exhausted, row, reconciler)
         returned: Any = exhausted(made, Failed(error, row.attempt, reconciler.retry.max_attempts, None))
         if returned is None:
             return SetAside(reason, failure)
         return _after_outcome(outcome_of(returned, "exhausted="), row, reconciler)
-    except (Exception, SystemExit) as broken:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as broken:
         said = f"{reason}, and exhausted= failed: {type_name(broken)}: {describe(broken)}"
         return SetAside(clean(said, MAX_MESSAGE), failure)

@@ -10,8 +10,8 @@ from typing import Any, TypedDict
 from trueup.backoff import SHORT_RETRY, Retry, retry_policy
 from trueup.durations import Duration, Rate, format_duration
 from trueup.errors import ConfigError
-from trueup.options import check_known, flag
-from trueup.reconcile.reconciler import interval, lane, positive, rate_of, whole
+from trueup.options import check_known, flag, whole
+from trueup.reconcile.reconciler import interval, lane, positive, rate_of
 from trueup.reconcile.selection import Selection
 
 MAX_BATCH = 100_000
@@ -74,7 +74,7 @@ class Purge:
             to=to,
             columns=columns,
             every=every,
-            batch=whole(who, "batch", options.get("batch", 1_000), MAX_BATCH),
+            batch=whole(f"{who}: batch", options.get("batch", 1_000), MAX_BATCH),
             rate=rate_of(who, "rate", options.get("rate")),
             max_fraction=fraction,
             run_at_start=flag(f"{who}: run_at_start", options.get("run_at_start", False)),

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, get_args
 from trueup.backoff import SHORT_RETRY, Retry, retry_policy
 from trueup.durations import Duration, Rate, duration_of, format_duration
 from trueup.errors import ConfigError
-from trueup.options import check_known, flag, naming
+from trueup.options import check_known, flag, naming, whole
 from trueup.reconcile.failed import Failed
 from trueup.reconcile.handler import RowHandler
 from trueup.reconcile.outcome import Delete, Outcome, Stay, To
@@ -112,8 +112,8 @@ class Reconciler:
             selection=selection,
             handler=handler,
             every=every,
-            batch=whole(who, "batch", options.get("batch", 100), MAX_BATCH),
-            concurrency=whole(who, "concurrency", options.get("concurrency", 10), MAX_CONCURRENCY),
+            batch=whole(f"{who}: batch", options.get("batch", 100), MAX_BATCH),
+            concurrency=whole(f"{who}: concurrency", options.get("concurrency", 10), MAX_CONCURRENCY),
             claim=claim,  # type: ignore[arg-type]
             lease_for=lease_for,
             retry=retry_policy(f"{who}: retry", options.get("retry"), SHORT_RETRY),
@@ -124,7 +124,9 @@ class Reconciler:
             run_at_start=flag(f"{who}: run_at_start", options.get("run_at_start", False)),
             deadline=None if deadline is None else positive(who, "deadline", deadline),
             timeout=positive(who, "timeout", options.get("timeout", "5m")),
-            pause_after=_optional_whole(who, "pause_after", options.get("pause_after")),
+            pause_after=None
+            if (pause_after := options.get("pause_after")) is None
+            else whole(f"{who}: pause_after", pause_after),
             pause_for=positive(who, "pause_for", options.get("pause_for", "30s")),
             mode=mode,  # type: ignore[arg-type]
             pause_by=_pause_by(who, options.get("pause_by"), handler),
@@ -228,16 +230,6 @@ def positive(who: str, option: str, value: Duration) -> timedelta:
 def interval(who: str, every: Duration | None) -> tuple[timedelta, bool]:
     """How often, and whether only on demand; then a minute is what a long sweep counts by."""
     return (timedelta(minutes=1), True) if every is None else (positive(who, "every", every), False)
-
-
-def whole(who: str, option: str, value: object, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ConfigError(f"{who}: {option}={value!r}: a whole number from 1 to {most:,} is needed")
-    return value
-
-
-def _optional_whole(who: str, option: str, value: object) -> int | None:
-    return None if value is None else whole(who, option, value, 1_000_000)
 
 
 def _one_of(who: str, option: str, value: str, words: tuple[str, ...]) -> str:

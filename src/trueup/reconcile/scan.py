@@ -13,7 +13,7 @@ from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.job import HandlerCall
 from trueup.jobs.names import checked_name
-from trueup.options import flag
+from trueup.options import flag, whole
 
 T = TypeVar("T")
 
@@ -46,11 +46,7 @@ class Scan(Generic[T]):
             )
         self.every = self._long_enough("every", every, MIN_INTERVAL)
         self.timeout = self._long_enough("timeout", timeout, timedelta(microseconds=1))
-        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= MAX_CONCURRENCY:
-            raise ConfigError(
-                f"scan {name!r}: concurrency={concurrency!r}: a whole number from 1 to {MAX_CONCURRENCY:,} is needed"
-            )
-        self.concurrency = concurrency
+        self.concurrency = whole(f"scan {name!r}: concurrency", concurrency, MAX_CONCURRENCY)
         self.run_at_start = flag(f"scan {name!r}: run_at_start", run_at_start)
         if not inspect.isasyncgenfunction(source):
             raise ConfigError(

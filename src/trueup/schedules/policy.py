@@ -9,6 +9,7 @@ from typing import Any
 
 from trueup.durations import Duration, duration_of, format_duration, parse_duration
 from trueup.errors import ConfigError
+from trueup.options import whole
 from trueup.schedules import misfire, overlap
 from trueup.schedules.misfire import Missed
 from trueup.schedules.overlap import MAX_QUEUED, Overlap
@@ -33,9 +34,8 @@ class SchedulePolicy:
         if self.jitter < timedelta():
             raise ConfigError("jitter is negative")
         for name in ("most_queued", "pause_after"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ConfigError(f"{name}={value!r}: a whole number from 1 is needed")
+            if (value := getattr(self, name)) is not None:
+                whole(name, value)
 
     @property
     def misfire(self) -> misfire.MisfirePolicy:

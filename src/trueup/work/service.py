@@ -2,8 +2,9 @@
 
 A pass that fails because the database is away is repeated with growing, jittered pauses; any other error is an event, and
 the loop goes on at its usual pace. `wake` cuts the pause short. `stop` lets a pass under way end. Only `kill` ends the loop by
-cancelling its task: when anything else does (a handler that cancels every task it finds), that is an event, and the loop begins
-again. Otherwise its worker would renew its lease and never do this part of its work again.
+cancelling its task: when anything else does (a handler that cancels every task it finds), or when a user's code raises something that
+is no Exception, that is an event, and the loop begins again. Otherwise its worker would renew its lease and never do this part of its
+work again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from trueup.store.db.connect import RETRYABLE, TIMED_OUT, is_away
 from trueup.texts import describe, type_name
 
 SAY_EVERY = 60.0  # seconds between reports of a loop that keeps failing, once it has failed often
-RESTART_AFTER = 0.5  # seconds after its task was cancelled
+RESTART_AFTER = 0.5  # seconds after its task has ended
 MAX_PAUSE = 5.0  # seconds between tries while the database is away
 
 
@@ -71,10 +72,12 @@ class Service:
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and not self._stop.is_set():
-            self._failed(TrueupError("its task was cancelled by something else in this process, perhaps by a handler"))
-            # Later: an event loop that is being closed cancels every task, and must not get a new one.
-            self._restart = task.get_loop().call_later(RESTART_AFTER, self._begin)
+        error = _cancelled() if task.cancelled() else task.exception()
+        if error is None or self._stop.is_set() or isinstance(error, KeyboardInterrupt | SystemExit):
+            return
+        self._failed(error)
+        # Later: an event loop that is being closed cancels every task, and must not get a new one.
+        self._restart = task.get_loop().call_later(RESTART_AFTER, self._begin)
 
     async def _loop(self) -> None:
         failures = 0
@@ -98,7 +101,7 @@ class Service:
                 else:
                     await asyncio.sleep(0)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         """Report the first failure, and later ones more and more rarely, so that a failing loop does not fill the log."""
         self._failures += 1
         now = elapsed()
@@ -106,6 +109,10 @@ class Service:
             self._said_at = now
             failed = ServiceFailed(self.name, type_name(error), describe(error), self._failures)
             self.events.emit(failed.because(error))
+
+
+def _cancelled() -> TrueupError:
+    return TrueupError("its task was cancelled by something else in this process, perhaps by a handler")
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

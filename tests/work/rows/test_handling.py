@@ -343,7 +343,14 @@ async def test_exhausted_may_look_at_the_row_and_the_error(field: Field) -> None
     assert "no column 'nosuch'" in reasons["5"]
 
 
-@pytest.mark.parametrize("error", [ValueError("broken"), SystemExit(1)])
+class Panic(BaseException):
+    """Of a foreign runtime."""
+
+
+RAISED = [ValueError("broken"), SystemExit(1), Panic("broken"), asyncio.CancelledError(), GeneratorExit()]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=repr)
 async def test_exhausted_that_raises_quarantines(field: Field, error: BaseException) -> None:
     def exhausted(row: Any, raised: BaseException) -> Any:
         raise error
@@ -352,8 +359,25 @@ async def test_exhausted_that_raises_quarantines(field: Field, error: BaseExcept
     field.fix(raising(KeyError("x")), retry=Retry(max_attempts=1), exhausted=exhausted)
     assert (await field.sweep()).quarantined == 1
     (event,) = field.events.of(RowQuarantined)
-    assert f"exhausted= failed: {type(error).__name__}" in event.reason
+    assert "exhausted= failed: " in event.reason
+    assert type(error).__name__ in event.reason
     assert event.error_type == "KeyError"
+
+
+@pytest.mark.parametrize("error", RAISED, ids=repr)
+async def test_a_retry_rule_that_raises_quarantines(field: Field, error: BaseException) -> None:
+    class Raising(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            raise error
+
+    class RaisesWhenCompared(Exception, metaclass=Raising): ...
+
+    await field.put()
+    field.fix(raising(KeyError("x")), retry=Retry(max_attempts=2, retry_on=(RaisesWhenCompared,)))
+    assert (await field.sweep()).quarantined == 1
+    (event,) = field.events.of(RowQuarantined)
+    assert event.reason == "its retry rule fails"
+    assert event.error_type.endswith(type(error).__name__)
 
 
 async def test_exhausted_that_the_database_refuses_quarantines(field: Field) -> None:

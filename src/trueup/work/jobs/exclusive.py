@@ -30,6 +30,7 @@ from trueup.work.leases.lease import LeaseContext
 
 STEP = timedelta(seconds=60)  # the length of one renewal, and so how long a dead holder blocks the others
 ASK_AGAIN = timedelta(seconds=5)  # after the server that keeps the lease could not be reached
+MAX_KEY = 2**63  # of an advisory lock
 ELSEWHERE = "another instance is handling it"
 
 
@@ -134,12 +135,12 @@ def check_key(what: str, backend: Backend, key: int | str | None) -> None:
     """Raises ConfigError for a key that does not suit this backend."""
     if key is None:
         return
-    if backend == "advisory" and isinstance(key, int) and not isinstance(key, bool):
+    if backend == "advisory" and isinstance(key, int) and not isinstance(key, bool) and -MAX_KEY <= key < MAX_KEY:
         return
     if backend == "redis" and isinstance(key, str):
         checked_name(what.removesuffix("="), key)
         return
-    raise ConfigError(f"{what}{key!r}: an advisory lease needs a number, a lease in Redis a text")
+    raise ConfigError(f"{what}{key!r}: an advisory lease needs a number of up to 64 bits, a lease in Redis a text")
 
 
 def asks_for_lease(function: Callable[..., Any]) -> bool:

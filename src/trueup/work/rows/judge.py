@@ -13,9 +13,8 @@ from typing import Literal
 
 from trueup.errors import ConfigError, LostClaim
 from trueup.jobs.failure import Failure, describe, type_name
-from trueup.jobs.outcome import GiveUp
 from trueup.reconcile.breaker import MAX_EVERYBODY, Breaker
-from trueup.reconcile.decide import Change, Ended, Lost, Move, RetryAfter, SetAside, decide
+from trueup.reconcile.decide import Change, Ended, Lost, Move, RetryAfter, SetAside, decide, refused
 from trueup.reconcile.outcome import Again
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.breakers import Breakers, Opens
@@ -62,7 +61,7 @@ class Judge:
         if isinstance(error, LostClaim) or row.spent or not breaker.counts(row.key):
             return Judged(self._decide(held, handled), breaker)
         kind, said = type_name(error), f"{describe(error):.200}"
-        if isinstance(error, GiveUp) or not self._reconciler.retry.worth_retrying(error):
+        if refused(error, self._reconciler.retry):
             opens = breaker.refused(row.key)
             why = Opens(f"had row after row refused, the last one with {kind}: {said}") if opens else None
             return Judged(self._decide(held, handled), breaker, why)
