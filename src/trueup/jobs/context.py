@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trueup.errors import ConfigError
+from trueup.errors import ConfigError, TrueupError
 from trueup.jobs.job import ClaimedJob
 from trueup.leases.lost import LostSignal
 
@@ -27,6 +27,36 @@ class JobTransaction(
     """`async with` in coroutines, `with` in threads. On leaving it without an error the job is done, in the same commit."""
 
 
+@contextmanager
+def beginning(context: Context) -> Iterator[None]:
+    """Around the beginning of a finishing transaction. Raises TrueupError while this run has another one: only one could commit."""
+    if context.writing:
+        raise TrueupError(
+            "ctx.transaction() is open already; it can neither be nested nor opened twice at the same time"
+        )
+    context.writing = True
+    try:
+        yield
+    except BaseException:
+        context.writing = False
+        raise
+
+
+def check_ended(context: Context) -> None:
+    """Raises TrueupError when a handler has returned and its finishing transaction has not ended: its writes would be lost."""
+    if context.writing:
+        raise TrueupError("the handler returned while ctx.transaction() was open; await what runs inside it")
+
+
+@contextmanager
+def ending(context: Context) -> Iterator[None]:
+    """Around the end of a finishing transaction."""
+    try:
+        yield
+    finally:
+        context.writing = False
+
+
 class JobAccess(Protocol):
     """What a handler's Context calls: the worker's access to the stored job, or that of Django's tests."""
 
@@ -42,11 +72,12 @@ class JobAccess(Protocol):
 class Context:
     """One run of one job."""
 
-    __slots__ = ("_access", "finished", "job", "lost", "uncertain", "undone_by")
+    __slots__ = ("_access", "finished", "job", "lost", "uncertain", "undone_by", "writing")
 
     def __init__(self, job: ClaimedJob, lost: LostSignal, access: JobAccess) -> None:
         self.job = job
         self.lost = lost
+        self.writing = False  # transaction() is open
         self.finished = False  # transaction() has committed the job as done
         self.uncertain = False  # that commit was sent and no answer came
         self.undone_by: BaseException | None = None  # the database ended transaction(); not the handler's fault

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -217,17 +219,91 @@ async def test_a_job_has_one_finishing_transaction(still: App, worker: ManualWor
     assert "already done" in str(errors[0])
 
 
-async def test_a_second_finishing_transaction_is_not_called_a_lost_lease(still: App, worker: ManualWorker) -> None:
-    """Opened before the first one has ended, or made before it and entered after it."""
-    said: list[str] = []
+async def _nested(ctx: Context = injected) -> None:
+    async with ctx.transaction() as tx:
+        await tx.execute(WRITE, [ctx.job.id])
+        async with ctx.transaction() as inner:
+            await inner.execute(WRITE, [ctx.job.id])
 
+
+def _nested_in_a_thread(ctx: Context = injected) -> None:
+    with ctx.transaction() as tx:
+        tx.execute(WRITE, [ctx.job.id])
+        with ctx.transaction() as inner:
+            inner.execute(WRITE, [ctx.job.id])
+
+
+async def _at_the_same_time(ctx: Context = injected) -> None:
+    async def one() -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute(WRITE, [ctx.job.id])
+            await asyncio.sleep(10)
+
+    running.append(asyncio.create_task(one()))
+    await asyncio.sleep(0)
+    await one()
+
+
+async def _left_open(ctx: Context = injected) -> None:
+    opened = asyncio.Event()
+
+    async def one() -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute(WRITE, [ctx.job.id])
+            opened.set()
+            await asyncio.sleep(10)
+
+    running.append(asyncio.create_task(one()))
+    await opened.wait()
+
+
+running: list[asyncio.Task[None]] = []
+
+
+@pytest.mark.parametrize(
+    ("handler", "said"),
+    [
+        (_nested, "is open already"),
+        (_nested_in_a_thread, "is open already"),
+        (_at_the_same_time, "is open already"),
+        (_left_open, "returned while"),
+    ],
+)
+async def test_a_finishing_transaction_that_could_not_commit_fails_the_attempt(
+    still: App, worker: ManualWorker, table: str, handler: Any, said: str
+) -> None:
+    """Otherwise the job would be done without the writes of one of the two."""
+    job = await still.job(name="pay", retry=Retry(max_attempts=1))(handler).enqueue()
+    await worker.run_pending()
+    while running:
+        running.pop().cancel()
+    assert state_of(table, job.id) == "dead"
+    assert written(table) == []
+    with psycopg.connect(table) as connection:
+        (errors,) = connection.execute("select errors::text from trueup.history").fetchone() or ("",)
+    assert said in errors
+
+
+async def test_after_a_finishing_transaction_that_failed_another_one_may_begin(
+    still: App, worker: ManualWorker, table: str
+) -> None:
     @still.job
-    async def nested(ctx: Context = injected) -> None:
-        try:
-            async with ctx.transaction(), ctx.transaction():
-                pass
-        except TrueupError as error:
-            said.append(str(error))
+    async def again(ctx: Context = injected) -> None:
+        with suppress(ZeroDivisionError):
+            async with ctx.transaction() as tx:
+                await tx.execute(WRITE, [0])
+                raise ZeroDivisionError
+        async with ctx.transaction() as tx:
+            await tx.execute(WRITE, [ctx.job.id])
+
+    job = await again.enqueue()
+    await worker.run_pending()
+    assert written(table) == [job.id]
+
+
+async def test_a_second_finishing_transaction_is_not_called_a_lost_lease(still: App, worker: ManualWorker) -> None:
+    """Made before the first one and entered after it."""
+    said: list[str] = []
 
     @still.job
     async def twice(ctx: Context = injected) -> None:
@@ -240,10 +316,9 @@ async def test_a_second_finishing_transaction_is_not_called_a_lost_lease(still: 
         except TrueupError as error:
             said.append(str(error))
 
-    await nested.enqueue()
     await twice.enqueue()
     await worker.run_pending()
-    assert said == ["this job is already done; a job has only one finishing transaction"] * 2
+    assert said == ["this job is already done; a job has only one finishing transaction"]
 
 
 @both

@@ -492,6 +492,39 @@ async def test_what_a_handler_raises_or_does_too_long_after_its_commit_changes_n
     assert said == ["ValueError", "trueup.JobTimeout", "trueup.errors.ConfigError"]
 
 
+async def test_a_transaction_inside_another_or_left_open_fails_the_attempt(field: Field) -> None:
+    """Otherwise the outcome of the row would be written without the writes of one of the two."""
+    running: list[asyncio.Task[None]] = []
+
+    async def handler(row: Any, *, ctx: Context) -> Any:
+        opened = asyncio.Event()
+
+        async def write() -> None:
+            async with ctx.transaction(To("done")) as tx:
+                await tx.execute("insert into log values (%s, 'sent')", (row.id,))
+                opened.set()
+                await asyncio.sleep(10)
+
+        if row.id == 1:
+            async with ctx.transaction(To("done")) as tx:
+                await tx.execute("insert into log values (%s, 'outer')", (row.id,))
+                await write()
+        running.append(asyncio.create_task(write()))
+        await opened.wait()
+
+    await field.put(2)
+    field.fix(handler)
+    counts = await field.sweep()
+    for task in running:
+        task.cancel()
+    assert counts.retry == 2
+    assert await field.states() == {"new": 2}
+    assert await field.value("select count(*) from log") == 0
+    said = sorted(event.error for event in field.events.of(RowRetried))
+    assert "is open already" in said[0]
+    assert "returned while" in said[1]
+
+
 @pytest.mark.parametrize("ending", ["commit", "rollback", "commit and chain"])
 async def test_a_handler_that_ends_its_transaction_itself_is_told_and_its_row_stays(field: Field, ending: str) -> None:
     async def handler(row: Any, *, ctx: Context) -> None:

@@ -22,7 +22,7 @@ from trueup import faults
 from trueup.clock import elapsed
 from trueup.errors import InvalidArguments, LostClaim
 from trueup.events import Events, JobFailedAfterDone, JobResultDropped, JobStarted
-from trueup.jobs.context import Context
+from trueup.jobs.context import Context, check_ended
 from trueup.jobs.decide import Bury, Move, Release, decide
 from trueup.jobs.definition import Job, stored_key
 from trueup.jobs.exhausted import Exhausting
@@ -232,6 +232,8 @@ class Runner:
                 return Unfit(error)
             context = self._fill_in(run, definition, kwargs)
             result = await self._call(run, definition, args, kwargs)
+            if context is not None:
+                check_ended(context)
         except BaseException as error:
             if is_own_ending(error, cancelled_by_us=run.cancelled is not None):
                 outcome = Raised(error)

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection, Connection
 
 from trueup import faults
 from trueup.errors import LostClaim, TrueupError
-from trueup.jobs.context import Context, JobTransaction
+from trueup.jobs.context import Context, JobTransaction, beginning, ending
 from trueup.jobs.failure import clean
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.payload import encode_result
@@ -72,13 +72,12 @@ class FinishingTransaction(JobTransaction):
         self._check_unfinished()
 
     async def __aenter__(self) -> AsyncConnection[Any]:
-        self._check_unfinished()
-        self._access.check(self._context.job)
-        stack = AsyncExitStack()
-        with self._noticing():
-            connection = await stack.enter_async_context(self._access.store.transactions.begin())
-            await self._lent.begin(connection, self._access.lease_for)
-        self._stack, self._connection = stack, connection
+        self._check()
+        with beginning(self._context), self._noticing():
+            async with AsyncExitStack() as stack:
+                connection = await stack.enter_async_context(self._access.store.transactions.begin())
+                await self._lent.begin(connection, self._access.lease_for)
+                self._stack, self._connection = stack.pop_all(), connection
         return connection
 
     async def __aexit__(
@@ -87,7 +86,7 @@ class FinishingTransaction(JobTransaction):
         assert isinstance(self._stack, AsyncExitStack)
         assert isinstance(self._connection, AsyncConnection)
         self._notice(error)
-        with self._noticing():
+        with ending(self._context), self._noticing():
             if error is None:
                 try:
                     self._access.check(self._context.job)
@@ -100,13 +99,11 @@ class FinishingTransaction(JobTransaction):
                 await self._stack.__aexit__(kind, error, trace)
 
     def __enter__(self) -> Connection[Any]:
-        self._check_unfinished()
-        self._access.check(self._context.job)
-        stack = ExitStack()
-        with self._noticing():
+        self._check()
+        with beginning(self._context), self._noticing(), ExitStack() as stack:
             connection = stack.enter_context(self._access.store.transactions.begin_sync())
             self._lent.begin_sync(connection, self._access.lease_for)
-        self._stack, self._connection = stack, connection
+            self._stack, self._connection = stack.pop_all(), connection
         return connection
 
     def __exit__(
@@ -115,7 +112,7 @@ class FinishingTransaction(JobTransaction):
         assert isinstance(self._stack, ExitStack)
         assert isinstance(self._connection, Connection)
         self._notice(error)
-        with self._noticing():
+        with ending(self._context), self._noticing():
             if error is None:
                 try:
                     self._access.check(self._context.job)
@@ -131,9 +128,12 @@ class FinishingTransaction(JobTransaction):
         if self._context.finished:
             raise TrueupError("this job is already done; a job has only one finishing transaction")
 
+    def _check(self) -> None:
+        self._check_unfinished()
+        self._access.check(self._context.job)
+
     def _mine(self, done: set[int]) -> None:
         if not done:
-            self._check_unfinished()  # by another one, which was open at the same time
             raise lost(self._context.job)
         faults.hit("before_commit")
 

@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 from trueup import faults
 from trueup.clock import elapsed
 from trueup.errors import ConfigError, DatabaseUnavailable, LostClaim
-from trueup.jobs.context import JobTransaction
+from trueup.jobs.context import JobTransaction, beginning, check_ended, ending
 from trueup.leases.lost import LostSignal
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.context import RowContext
@@ -172,6 +172,8 @@ class Handling:
         finally:
             if held.lost is not None:
                 held.lost.set()  # the context has ended: a thread that a timeout left behind learns it here
+        if context is not None:
+            check_ended(context)
         if handled.settled is None:
             outcome = handler.outcome(returned)
             check_outcome(self.rows, outcome)
@@ -284,20 +286,25 @@ class _RowTransaction(JobTransaction):
             raise gone(self._context.row)
         self._outcome = rows.reconciler.handler.translate(self._outcome)
         check_outcome(rows, self._outcome)
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(certain(self._held, self._handled))
-            connection = await stack.enter_async_context(self._handling.connections.transaction())
-            await self._lent.begin(connection, rows.reconciler.lease_for)
-            self._stack = stack.pop_all()
+        with beginning(self._context):
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(certain(self._held, self._handled))
+                connection = await stack.enter_async_context(self._handling.connections.transaction())
+                await self._lent.begin(connection, rows.reconciler.lease_for)
+                self._stack = stack.pop_all()
         self._connection = connection
         return connection
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            await self._stack.__aexit__(kind, error, trace)
-            return
+        with ending(self._context):
+            if error is None:
+                await self._commit()
+            else:
+                await self._stack.__aexit__(kind, error, trace)
+
+    async def _commit(self) -> None:
         handled = self._handled
         if self._handling.rows.reconciler.mode == "shadow":
             handled.ended = handled.settled = self._outcome
