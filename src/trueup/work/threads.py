@@ -80,7 +80,7 @@ class Threads:
                 if self._closed:
                     inbox.put(None)
             try:
-                loop.call_soon_threadsafe(_settle, future, result, error)
+                loop.call_soon_threadsafe(settle, future, result, error)
             except RuntimeError:  # the loop is closed: nothing waits for the result
                 return
             del call, function, future, result, error
@@ -95,7 +95,8 @@ def end_in_a_fork(forks: int) -> None:
         os._exit(1)
 
 
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    """End the future of a handler's call as the call has ended."""
     if future.done():
         return
     if error is None:

@@ -29,6 +29,10 @@ def spawned() -> Executor:
     return ProcessPoolExecutor(2, mp_context=get_context("spawn"))
 
 
+def threads() -> Executor:
+    return ThreadPoolExecutor(2)
+
+
 def forked() -> Executor:
     return ProcessPoolExecutor(2, mp_context=get_context("forkserver"))
 
@@ -65,6 +69,8 @@ RAISES: dict[str, Callable[[], BaseException]] = {
     "exit": lambda: SystemExit(3),
     "ctrl-c": lambda: KeyboardInterrupt(),
     "cancelled": lambda: asyncio.CancelledError(),
+    "stop": lambda: StopIteration(),
+    "generator exit": lambda: GeneratorExit(),
 }
 
 
@@ -103,10 +109,12 @@ EXPECTED = {
 
 
 @pytest.mark.slow
-async def test_whatever_a_handler_raises_in_another_process_ends_that_job_and_no_other(
-    app: App, events: Watched
+@pytest.mark.parametrize("executor", ["a process", "a thread"])
+async def test_whatever_a_handler_raises_on_an_executor_ends_that_job_and_no_other(
+    app: App, events: Watched, executor: str
 ) -> None:
-    job, good = app.job(executor=spawned, retry=ONCE)(fail), app.job(executor=spawned)(cube)
+    make = spawned if executor == "a process" else threads
+    job, good = app.job(executor=make, retry=ONCE)(fail), app.job(executor=make)(cube)
     async with app.worker(concurrency=4):
         failing = {how: await job.enqueue(how) for how in RAISES}
         fine = [await good.enqueue(n) for n in range(5)]

@@ -26,6 +26,7 @@ from trueup.jobs.failure import describe
 from trueup.jobs.outcome import Snooze
 from trueup.work.executors.cluster import ChildDied, ClusterAway, ClusterExecutor
 from trueup.work.executors.remote import opened, submit
+from trueup.work.threads import settle
 
 UNREPLACEABLE_PAUSE = timedelta(seconds=30)  # until a job tries a broken executor again that we cannot replace
 AWAY_PAUSE = timedelta(seconds=2)  # after that they wait as queued jobs until the cluster has places again
@@ -103,7 +104,7 @@ class ExecutorPool:
         loop = asyncio.get_running_loop()
         future.add_done_callback(lambda done: _in_loop(loop, self._over, done))
         try:
-            return opened(await wait(asyncio.wrap_future(future)))
+            return opened(await wait(_awaited(future, loop)))
         except ClusterAway as error:
             raise self._went_away(job, error) from None
         except BrokenExecutor as error:
@@ -221,6 +222,23 @@ class ExecutorPool:
 
 class _Shared(Exception):
     """The pool broke with several calls inside."""
+
+
+def _awaited(call: Future[Any], loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+    """As `asyncio.wrap_future`, which never ends after a StopIteration, and ends the process after a KeyboardInterrupt."""
+    waiter: asyncio.Future[Any] = loop.create_future()
+
+    def ended() -> None:
+        if call.cancelled():
+            waiter.cancel()
+        elif (error := call.exception()) is not None:
+            settle(waiter, None, error)
+        else:
+            settle(waiter, call.result(), None)
+
+    call.add_done_callback(lambda _: _in_loop(loop, ended))
+    waiter.add_done_callback(lambda done: done.cancelled() and call.cancel())
+    return waiter
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: Any) -> None:
