@@ -131,6 +131,56 @@ async def test_whatever_a_handler_raises_on_an_executor_ends_that_job_and_no_oth
     assert events.of(ExecutorBroken) == []
 
 
+def _raises() -> Executor:
+    raise ConnectionError("no scheduler")
+
+
+def _panics() -> Executor:
+    raise Panic("no scheduler")
+
+
+class Uncounted(Executor):
+    """Of another library."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(2)
+
+    @property
+    def _max_workers(self) -> int:
+        raise RuntimeError("it does not say")
+
+    def submit(self, function: Any, /, *args: Any, **options: Any) -> Any:
+        return self._threads.submit(function, *args, **options)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        raise RuntimeError("it cannot be ended")
+
+
+@pytest.mark.parametrize(
+    ("factory", "state", "reason"),
+    [
+        (_raises, "dead", "no scheduler"),
+        (_panics, "dead", "no scheduler"),
+        (lambda: None, "dead", "Executor is needed"),
+        (Uncounted, "done", ""),
+    ],
+    ids=["raises", "panics", "makes nothing", "does not count"],
+)
+async def test_an_executor_that_cannot_be_had_fails_its_own_jobs_and_no_other(
+    app: App, factory: Callable[[], Any], state: str, reason: str
+) -> None:
+    job, good = app.job(executor=factory, retry=ONCE)(cube), app.job(name="good")(linger)
+    async with app.worker(concurrency=2):
+        failing = await job.enqueue(2)
+        assert await (await good.enqueue(0.0)).result("15s") == "ended"
+        if state == "dead":
+            with pytest.raises(JobFailed, match=reason):
+                await failing.result("15s")
+        else:
+            assert await failing.result("15s") == 8
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("function", [unreadable, unpicklable])
 async def test_a_result_that_cannot_travel_fails_its_job_with_a_reason(

@@ -5,7 +5,8 @@ keeps its place until it really ends.
 
 When a process of a pool dies, every call inside fails alike, and nothing says whose fault it was. The pool is made anew by its
 factory, and each of those calls runs once more, alone. One that breaks the pool again is the culprit, and fails; the others lose
-no attempt. Without a factory the pool cannot be replaced: its jobs are postponed, and an event says so.
+no attempt. Without a factory the pool cannot be replaced: its jobs are postponed, and an event says so. A factory that raises fails the
+attempt of each job that needs it, and no other job.
 
 A cluster replaces its own processes. While it is unreachable it has no places, so no job is claimed for it; those that were on it
 when it went away are postponed.
@@ -20,15 +21,18 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from trueup.clock import elapsed
 from trueup.events import Events, ExecutorBroken
 from trueup.jobs.definition import ExecutorSource, Job
 from trueup.jobs.failure import describe
 from trueup.jobs.outcome import Snooze
+from trueup.options import wrong
 from trueup.work.executors.cluster import ChildDied, ClusterAway, ClusterExecutor
 from trueup.work.executors.remote import opened, submit
 from trueup.work.threads import settle
 
 UNREPLACEABLE_PAUSE = timedelta(seconds=30)  # until a job tries a broken executor again that we cannot replace
+FACTORY_PAUSE = 1.0  # seconds
 AWAY_PAUSE = timedelta(seconds=2)  # after that they wait as queued jobs until the cluster has places again
 
 Wait = Callable[["asyncio.Future[Any]"], Awaitable[Any]]
@@ -74,6 +78,7 @@ class ExecutorPool:
         self._inside: set[Future[Any]] = set()
         self._left_behind: set[Future[Any]] = set()
         self._closed = False
+        self._retry_at = 0.0  # when to call the factory again that failed, only to count places
         self._suspects = 0  # calls that wait to run alone, or do
         self._alone = False
 
@@ -124,11 +129,18 @@ class ExecutorPool:
 
     @property
     def places(self) -> int | None:
-        """How many calls run at once; None when the executor does not say."""
-        executor = self._made()
-        if isinstance(executor, ClusterExecutor):
-            return executor.places
-        places = getattr(executor, "_max_workers", None)
+        """How many calls run at once; None when the executor does not say, or when there is none: its jobs then fail with the reason."""
+        if self._executor is None and elapsed() < self._retry_at:
+            return None
+        try:
+            executor = self._made()
+            places = (
+                executor.places if isinstance(executor, ClusterExecutor) else getattr(executor, "_max_workers", None)
+            )
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # of the user's code: it must not keep jobs of other kinds from being claimed
+            return None
         return places if isinstance(places, int) else None
 
     async def _enter(self, alone: bool) -> None:
@@ -193,9 +205,14 @@ class ExecutorPool:
         self._left_behind.clear()
 
     def _made(self) -> Executor:
+        """Raises what the factory raises."""
         if self._executor is None:
             assert not isinstance(self._source, Executor)
-            self._executor = self._source()
+            self._retry_at = elapsed() + FACTORY_PAUSE
+            made = self._source()
+            if not isinstance(made, Executor):
+                raise wrong("executor", made, "a factory of a concurrent.futures.Executor")
+            self._executor = made
         if isinstance(self._executor, ClusterExecutor) and self._watched is not self._executor:
             self._watched, loop = self._executor, asyncio.get_running_loop()
             self._executor.watch(lambda: _in_loop(loop, self._places_changed))
@@ -214,7 +231,8 @@ class ExecutorPool:
         if self._executor is None:
             return
         processes = list((getattr(self._executor, "_processes", None) or {}).values())
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        with suppress(Exception):  # an executor of another library's
+            self._executor.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             with suppress(Exception):  # it has ended already
                 process.kill()
