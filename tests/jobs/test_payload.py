@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -79,6 +80,45 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     loop.append(loop)
     with pytest.raises(InvalidArguments):
         encode_result(loop, LIMIT)
+
+
+def shared(levels: int) -> Any:
+    """Lists of ten items that are the same list, as YAML's aliases make them."""
+    value: list[Any] = [1] * 10
+    for _ in range(levels):
+        value = [value] * 10
+    return value
+
+
+ENDLESS: dict[str, Callable[[], Any]] = {
+    "an iterator": count,
+    "an iterator in a list": lambda: [1, repeat("x")],
+    "a generator in a mapping": lambda: {"a": {"b": (n for n in count())}},
+    "iterators of iterators": lambda: repeat(repeat(1)),
+    "lists in lists": lambda: shared(30),
+    "mappings in mappings": lambda: {"a": shared(30), "b": shared(30)},
+}
+
+
+@pytest.mark.parametrize("make", ENDLESS.values(), ids=ENDLESS)
+def test_a_result_without_end_is_refused_before_it_fills_the_memory(make: Callable[[], Any]) -> None:
+    with pytest.raises(InvalidArguments, match="result: more than 100,000 parts are over the limit"):
+        encode_result(make(), 100_000)
+
+
+@pytest.mark.parametrize(
+    ("make", "stored"),
+    [
+        (lambda: map(str, range(3)), ["0", "1", "2"]),
+        (lambda: {"a": [iter("xy"), 1], "b": (n for n in (1, 2))}, {"a": [["x", "y"], 1], "b": [1, 2]}),
+        (lambda: ([], (1, iter(())), {}), [[], [1, []], {}]),
+        (lambda: shared(2), shared(2)),
+    ],
+)
+def test_iterators_that_end_and_lists_that_are_in_several_places_are_stored(
+    make: Callable[[], Any], stored: Any
+) -> None:
+    assert json.loads(encode_result(make(), LIMIT)) == stored
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from itertools import islice
 from math import isfinite
+from operator import is_
+from types import NoneType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -35,6 +38,8 @@ _TOO_LARGE = 10**MAX_DIGITS
 # keys, computed fields and generators have become. A null may be what a model with a configuration of its own has made of a
 # NaN, which only the value itself shows.
 _SUSPECT = re.compile(rb"\\u0000|NaN|Infinity|\\ud|null")
+_LEAVES = frozenset((str, int, float, bool, NoneType, bytes))
+_SEQUENCES = frozenset((list, tuple, set, frozenset))
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, BaseModel)
 
 
@@ -51,6 +56,7 @@ def encode_result(value: Any, limit: int, root: str = "result") -> str:
 
 
 def _encoded(value: Any, limit: int, root: str) -> str:
+    value = _Finite(limit, root).of(value)
     try:
         encoded = to_json(value, inf_nan_mode="constants", bytes_mode="base64")
     except (PydanticSerializationError, ValueError, RecursionError) as error:
@@ -59,15 +65,49 @@ def _encoded(value: Any, limit: int, root: str) -> str:
     return checked(encoded, value, root, limit, safe_objects=int(names_its_keys))
 
 
+class _Finite:
+    """Reads iterators, and counts the parts of a value: the encoder would write an endless iterator, or lists that contain one another
+    many times, until the memory is full. Each part is at least a byte of JSON."""
+
+    def __init__(self, limit: int, root: str) -> None:
+        self._left = self._limit = limit
+        self._root = root
+
+    def of(self, value: Any, depth: int = 0) -> Any:
+        """The same value if no iterator is in it."""
+        kind = type(value)
+        if kind in _LEAVES or depth > MAX_DEPTH:
+            return value
+        if kind is dict:
+            items = self._each(value.values(), depth)
+            return value if items is None else dict(zip(value, items, strict=True))
+        if kind in _SEQUENCES:
+            items = self._each(value, depth)
+            return value if items is None else items
+        if isinstance(value, Iterator):
+            read = list(islice(value, self._left + 1))
+            items = self._each(read, depth)
+            return read if items is None else items
+        return value
+
+    def _each(self, values: Collection[Any], depth: int) -> list[Any] | None:
+        """The items without iterators; None when they are as they were."""
+        self._left -= len(values)
+        if self._left < 0:
+            raise InvalidArguments(_over(self._root, f"more than {self._limit:,} parts", self._limit))
+        if all(type(item) in _LEAVES for item in values):
+            return None
+        items = [self.of(item, depth + 1) for item in values]
+        return None if all(map(is_, items, values)) else items
+
+
 def checked(encoded: bytes, value: Any, root: str, limit: int, *, safe_objects: int = 1) -> str:
     """The encoded value as text, or InvalidArguments that names the place which cannot be stored.
 
     The outermost objects, as many as given, are known to have distinct keys: for example those named by parameters.
     """
     if len(encoded) > limit:
-        raise InvalidArguments(
-            f"{root}: {len(encoded):,} bytes of JSON are over the limit of {limit:,} (TRUEUP_PAYLOAD_LIMIT); store it elsewhere and pass its key"
-        )
+        raise InvalidArguments(_over(root, f"{len(encoded):,} bytes of JSON", limit))
     if _SUSPECT.search(encoded):
         fault = _fault_in_json(encoded, root) or _fault_in(value, root)
         if fault is not None:
@@ -78,6 +118,10 @@ def checked(encoded: bytes, value: Any, root: str, limit: int, *, safe_objects: 
     if encoded.count(b"{") > safe_objects and (fault := _fault_in_json(encoded, root)) is not None:
         raise InvalidArguments(fault)
     return encoded.decode()
+
+
+def _over(root: str, size: str, limit: int) -> str:
+    return f"{root}: {size} are over the limit of {limit:,} (TRUEUP_PAYLOAD_LIMIT); store it elsewhere and pass its key"
 
 
 def explain(value: Any, root: str, error: Exception) -> InvalidArguments:
