@@ -125,6 +125,8 @@ async def test_what_cannot_be_scheduled_is_refused_and_says_why(shop: Shop) -> N
     create = shop.schedules.create
     with pytest.raises(ConfigError, match="give a Cron, an Every or a Once"):
         await create("x", yearly(3, 14, "09:00", "UTC"), shop.alone.call())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"what job.call\(…\) returns is needed"):
+        await create("x", HOURLY, shop.alone)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="cannot have delay="):
         await create("x", HOURLY, shop.alone.using(delay="5m").call())
     with pytest.raises(ConfigError, match="fair_by="):
@@ -360,6 +362,8 @@ async def test_a_backfill_of_the_future_of_nothing_or_of_too_much_is_refused(sho
         await shop.schedules.backfill("reports", hours(1), hours(0))
     with pytest.raises(ConfigError, match="more than 100,000 ticks"):
         await shop.schedules.backfill("reports", datetime(2000, 1, 1, tzinfo=UTC), hours(0))
+    with pytest.raises(ConfigError, match="start=2026-01-01T00:00:00 has no time zone"):
+        await shop.schedules.backfill("reports", datetime(2026, 1, 1), hours(0))  # noqa: DTZ001
     with pytest.raises(NotFound):
         await shop.schedules.backfill("nothing", hours(-1), hours(0))
     assert await shop.ticks() == []

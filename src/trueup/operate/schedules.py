@@ -24,11 +24,13 @@ from trueup.jobs.names import checked_name
 from trueup.jobs.registry import Registry
 from trueup.operate.acting import Recorder
 from trueup.operate.schedule_records import ScheduleRecords
+from trueup.options import wrong
 from trueup.schedules import spec as specs
 from trueup.schedules.misfire import Missed
 from trueup.schedules.overlap import Overlap
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
+from trueup.schedules.when import in_utc
 from trueup.store.actions import Noting
 from trueup.store.planning import StoredSchedule
 from trueup.store.schedules import Entry
@@ -244,7 +246,7 @@ class ScheduleOperations(ScheduleRecords):
 
         Raises ConfigError for a range that ends before it starts, has too many ticks, or has one that is still to come.
         """
-        if start > end:
+        if in_utc(start, "start") > in_utc(end, "end"):
             raise ConfigError(f"the range from {start.isoformat()} to {end.isoformat()} ends before it starts")
         spec = specs.from_json((await self._schedules.get(name)).spec)
         # A long range is seconds of arithmetic, which must not hold up the event loop.
@@ -272,6 +274,8 @@ class ScheduleOperations(ScheduleRecords):
     ) -> Entry:
         if not isinstance(spec, get_args(Spec)):
             raise ConfigError(f"schedule {name!r}: {spec!r} cannot be stored; give a Cron, an Every or a Once")
+        if not isinstance(call, Draft):
+            raise wrong(f"schedule {name!r}: call", call, "what job.call(…) returns")
         if call.run_at is not None or call.delay or call.unique_key is not None:
             raise ConfigError(
                 f"schedule {name!r}: its ticks decide when; the call cannot have delay=, run_at= or unique="
