@@ -11,7 +11,7 @@ import pytest
 from tests.support.watching import until
 from tests.work.rows.field import NAME, Field
 from trueup import Again, App, ConfigError, Context, GiveUp, Retry, Row, To
-from trueup.events import ReconcilerPaused, ReconcilerResumed
+from trueup.events import ReconcilerPaused, ReconcilerResumed, RowQuarantined
 from trueup.reconcile.breaker import MAX_KEYS
 from trueup.testing.clock import ManualClock
 
@@ -143,6 +143,40 @@ async def test_while_a_key_is_probed_its_other_rows_wait(field: Field, clock: Ma
     await put(field, ann=10, bob=5)
     await field.sweep()
     assert receivers.called() == {"ann": 1, "bob": 5}
+
+
+@pytest.mark.parametrize("never", [(1,), (1, 2, 3)], ids=["one row", "three rows"])
+@pytest.mark.parametrize(
+    "by", [None, "note", "at", lambda row: row.note], ids=["one breaker", "text", "timestamp", "function"]
+)
+async def test_rows_that_never_work_do_not_hold_the_others_once_all_could_work_again(
+    field: Field, clock: ManualClock, by: Any, never: tuple[int, ...]
+) -> None:
+    """A timestamp is not the same text in Python and in PostgreSQL, so its rows are claimed and rest, as with a function."""
+    down, calls = True, Counter[int]()
+
+    def fix(row: Row) -> To:
+        calls[row.id] += 1
+        if down or row.id in never:
+            raise ConnectionError("it is down")
+        return To("done")
+
+    await field.do("alter table things add at timestamptz not null default '2020-01-01'")
+    keyed = {} if by is None else {"pause_by": by}
+    retry = Retry(max_attempts=3, first="1s", jitter=False)
+    field.fix(fix, **keyed, pause_after=3, concurrency=3, batch=10, retry=retry)
+    await field.put(20)
+    await field.do("update things set note = 'ann'")
+    for _ in range(3):
+        await field.sweep()
+        clock.advance(minutes=11)  # longer than any pause
+    down = False
+    for _ in range(12):
+        await field.sweep()
+        clock.advance(minutes=11)
+    assert (await field.states()).get("done") == 20 - len(never)
+    assert len(field.events.of(RowQuarantined)) == len(never)
+    assert sum(calls.values()) < 100
 
 
 async def test_a_receiver_cannot_ask_for_more_than_a_day(field: Field) -> None:

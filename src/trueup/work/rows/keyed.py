@@ -2,12 +2,14 @@
 
 The pauses of the fleet are in the table `reconciler_pauses`, which a sweep reads with its gate. If the key is a column, rows of an open
 key are not claimed. If it is a function, or if the breaker opened after the claim, the rows rest until the pause is over. Neither
-spends an attempt. After the pause each process tries one row of the key at a time, until one succeeds.
+spends an attempt. After the pause each process tries one row of the key at a time, until one succeeds. A row that has been tried lets
+all others go first: if its fault is its own, it must not keep them waiting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from trueup.reconcile.breaker import MAX_KEYS, Breaker
@@ -18,10 +20,41 @@ from trueup.store.rows.rows import Rows
 from trueup.work.rows.held import RowInHand
 
 MAX_KEY = 200  # characters
+LET_OTHERS_GO = timedelta(
+    seconds=1
+)  # for which a row that was tried rests, so that the others of its key are claimed before it
 
 
 def breaker_of(reconciler: Reconciler) -> Breaker:
     return Breaker(reconciler.pause_after, reconciler.pause_for, any_kind=reconciler.pause_on == "any")
+
+
+@dataclass(slots=True)
+class Probing:
+    """Whose turn it is among the rows of a key whose breaker is open: each is tried once before one is tried again."""
+
+    probe: RowInHand | None = None
+    tried: set[str] = field(default_factory=set)  # keys of rows
+    passed: set[str] = field(
+        default_factory=set
+    )  # those of them that have let others go first since the last probe began
+
+    @property
+    def under_way(self) -> bool:
+        return self.probe is not None and self.probe.state != "gone"
+
+    def begin(self, held: RowInHand) -> bool:
+        """Make this row the probe. False: it was tried already, and others go first."""
+        key = held.row.key
+        if key in self.tried and key not in self.passed:
+            self.passed.add(key)
+            return False
+        if key in self.tried:  # no other row has come
+            self.tried.clear()
+        self.passed.clear()
+        self.tried.add(key)
+        self.probe = held
+        return True
 
 
 class Keyed:
@@ -30,7 +63,7 @@ class Keyed:
         self._reconciler = rows.reconciler
         self._breakers: dict[str, Breaker] = {}
         self._until: dict[str, float] = {}  # on the clock's monotonic time
-        self._probes: dict[str, RowInHand] = {}
+        self._probing: dict[str, Probing] = {}
 
     def key(self, held: RowInHand) -> str:
         if held.pause_key is None:
@@ -65,6 +98,7 @@ class Keyed:
             self._until[key] = now + rests_for
         for key in [key for key in self._until if key not in known and not self._breaker(key).opening]:
             del self._until[key]
+            self._probing.pop(key, None)
             self._breaker(key).close()
         self._rows.paused = tuple(key for key in self._until if self._waits(key, now))
 
@@ -75,7 +109,7 @@ class Keyed:
 
     def closed(self, key: str) -> None:
         self._until.pop(key, None)
-        self._probes.pop(key, None)
+        self._probing.pop(key, None)
         self._rows.paused = tuple(other for other in self._rows.paused if other != key)
 
     def held_up(self, held: RowInHand) -> timedelta | None:
@@ -86,12 +120,11 @@ class Keyed:
             return None
         if (left := self._until[key] - now) > 0:
             return timedelta(seconds=left)
-        probe = self._probes.get(key)
-        if probe is not None and probe.state != "gone":
+        probing = self._probing.setdefault(key, Probing())
+        if probing.under_way:
             return self._reconciler.pause_for
-        self._probes[key] = held
-        return None
+        return None if probing.begin(held) else LET_OTHERS_GO
 
     def _waits(self, key: str, now: float) -> bool:
-        probe = self._probes.get(key)
-        return self._until[key] > now or (probe is not None and probe.state != "gone")
+        probing = self._probing.get(key)
+        return self._until[key] > now or (probing is not None and probing.under_way)
