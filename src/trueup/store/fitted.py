@@ -110,6 +110,7 @@ class RowStatements:
             "claim rows, past those for which where= raises": self.once("claim_fresh", "start", guarded=True),
             "list rows without where=": self.once("candidates", "start", guarded=True),
             "evaluate rows": self.once("evaluate"),
+            "read keys": self.once("readable"),
         }
         if self._reconciler.mode != "live":
             return made

@@ -47,6 +47,7 @@ STATEMENTS: Mapping[str, Callable[[Rows], bytes]] = {
     "claim_fresh_guarded": lambda rows: replace(rows.composer, guarded=True).claim_fresh("start"),
     "candidates": lambda rows: replace(rows.composer, guarded=True).candidates("with"),
     "evaluate": lambda rows: rows.composer.evaluate(),
+    "readable": lambda rows: rows.composer.readable(),
     "claim_again": lambda rows: rows.composer.claim_again(),
     "mark": lambda rows: rows.composer.mark(),
     "change": lambda rows: rows.composer.change(()),

@@ -10,7 +10,7 @@ import pytest
 
 from tests.work.rows.field import NAME, Field
 from tests.work.rows.test_poison import GOOD, MODES, mode_of
-from trueup import Context, Retry, To
+from trueup import Context, GiveUp, Retry, To
 from trueup.errors import ConfigError
 from trueup.events import RowQuarantined, RowRetried, SweepFailed
 from trueup.testing.clock import ManualClock
@@ -252,3 +252,97 @@ async def test_statistics_and_rewrites_do_not_count_as_changes(field: Field) -> 
     for harmless in ("analyze things", "update things set n = n + 1", "create index on things (n)"):
         await field.do(harmless)
         assert not await sweeper.rows.changed_since(made), harmless
+
+
+# The type of the key, two keys, and a change after which no row can have the first of them.
+RETYPED = {
+    "text to uuid": (
+        "text",
+        ["garbage", "f031cf58-e9b5-4f9a-8aa2-e32ed5bb42fb"],
+        "delete from things where id = 'garbage'; alter table things alter id type uuid using id::uuid",
+    ),
+    "text to int": (
+        "text",
+        ["garbage", "7"],
+        "delete from things where id = 'garbage'; alter table things alter id type int using id::int",
+    ),
+    "bigint to smallint": (
+        "bigint",
+        ["9000000000", "7"],
+        "delete from things where id > 100; alter table things alter id type smallint",
+    ),
+    "label renamed": ("kind", ["old", "other"], "alter type kind rename value 'old' to 'new'"),
+    "part of a key": (
+        "text, part int not null default 1",
+        ["garbage", "7"],
+        "delete from things where id = 'garbage'; alter table things alter id type int using id::int",
+    ),
+    "key of more columns": (
+        "text, part int not null default 1",
+        ["garbage", "7"],
+        "update trueup.rows set key = 'garbage', whole_key = null where key like '%garbage%'; delete from things where id = 'garbage'",
+    ),
+}
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["beside another row", "alone"])
+@pytest.mark.parametrize("ending", ["resting", "quarantined", "left by a dead process"])
+@pytest.mark.parametrize("change", RETYPED)
+async def test_records_of_keys_that_no_row_can_have_any_more_are_forgotten(
+    field: Field, clock: ManualClock, change: str, ending: str, others: bool
+) -> None:
+    kind, keys, ddl = RETYPED[change]
+    await field.do("drop table things, log; create type kind as enum ('old', 'other')")
+    parts = ("id", "part") if "," in kind else ("id",)
+    columns = kind.replace("text,", "text not null,") if "," in kind else f"{kind} not null"
+    await field.do(
+        f"create table things (id {columns}, state text not null default 'new', primary key ({', '.join(parts)}))"
+    )
+    fails = True
+
+    def fix(row: Any) -> To:
+        if fails:
+            raise GiveUp("no") if ending == "quarantined" else ValueError("no")
+        return To("done")
+
+    table = field.app.table("things", key=parts, state="state")
+    field.fix(fix, table=table, stale_for=None, retry=Retry(max_attempts=4, first="1s"))
+    for key in keys:
+        await field.do("insert into things (id) values (%s)", (key,))
+    await field.sweep()
+    if ending == "left by a dead process":
+        await field.do("update trueup.rows set state = 'held', holder = gen_random_uuid(), due_at = %s", (clock.now(),))
+    if not others:
+        await field.do("delete from things where id::text = %s", (keys[1],))
+    await field.do(ddl)
+    before, fails = len(field.events.of(RowRetried)), False
+    for _ in range(3):
+        clock.advance(minutes=20)
+        await field.sweep()
+    assert [row["key"] for row in await field.ask("select key from trueup.rows where key like '%garbage%'")] == []
+    assert len(field.events.of(RowRetried)) == before
+    left = {"quarantined": 1} if ending == "quarantined" and others else {}
+    records = await field.ask("select state, count(*) as n from trueup.rows group by 1")
+    assert {row["state"]: row["n"] for row in records} == left
+    assert not field.events.of(SweepFailed)
+
+
+async def test_a_purge_forgets_records_of_keys_that_no_row_can_have_any_more(field: Field, clock: ManualClock) -> None:
+    _, keys, ddl = RETYPED["text to uuid"]
+    await field.do("drop table things, log")
+    await field.do(
+        "create table things (id text primary key, state text not null, changed_at timestamptz default '2020-01-01')"
+    )
+    await field.do("create table parts (thing text references things)")
+    field.table.delete("new", stale_for="10m", name=NAME, retry=Retry(max_attempts=1))
+    for key in keys:
+        await field.do("insert into things values (%s, 'new')", (key,))
+    await field.do("insert into parts select id from things")
+    await field.sweep()
+    assert await field.value("select count(*) from trueup.rows where state = 'quarantined'") == 2
+    await field.do("drop table parts")
+    await field.do(ddl)
+    for _ in range(2):
+        clock.advance(hours=2)
+        await field.sweep()
+    assert [row["key"] for row in await field.ask("select key from trueup.rows")] == [keys[1]]

@@ -4,6 +4,9 @@ A statement that walks over rows fails as a whole when one of them raises, and P
 the statement would have looked at are listed without evaluating them. Then the server evaluates them in parts, down to single rows, in
 one round trip. If one of them takes too long instead, they are evaluated in small parts, each within a second, and then row by row. A
 row that raises, or takes longer than four seconds alone, gets a record, and guarded statements pass over rows with such a record.
+
+If what raises is the key itself, it is of a record that no row can have: a column of the key was retyped since, or a label of its enum
+was renamed. Such records are deleted.
 """
 
 from __future__ import annotations
@@ -186,6 +189,25 @@ async def _evaluate_in_time(searched: Searched, query: bytes, rows: Sequence[Kno
             raise
         return await _evaluate(searched, query, rows)
     return made
+
+
+async def drop_unreadable(searched: Searched, query: bytes, rows: Sequence[KnownRow]) -> set[str]:
+    """Delete the records, among those of these rows, whose keys are no values of the key's columns. Returns their keys.
+
+    `query` reads the keys as such values.
+    """
+    on_record = [row for row in rows if row.term is not None]
+    errors_of = (await _evaluate(searched, query, on_record)).refused
+    unreadable = [row for row in on_record if isinstance(errors_of.get(row.key), errors.DataError)]
+    if not unreadable:
+        return set()
+    unreadable.sort(key=lambda row: row.key)  # two statements over the same rows lock them in the same order
+    params = {
+        **searched.about_window(),
+        "key": [row.key for row in unreadable],
+        "term": [row.term for row in unreadable],
+    }
+    return {key for (key,) in await searched.claiming.fetch(searched.statements["rows/drop"], params)}
 
 
 def _keys(searched: Searched, rows: Sequence[KnownRow]) -> dict[str, Any]:

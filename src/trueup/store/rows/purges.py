@@ -25,7 +25,7 @@ from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
 from trueup.store.fitted import Fit, Look, PurgeStatements
 from trueup.store.rows.compose import Purging
-from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, evaluate, record
+from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, drop_unreadable, evaluate, record
 from trueup.store.rows.on_table import OnTable
 from trueup.store.rows.tables import Found
 
@@ -221,6 +221,10 @@ class Purges(OnTable[PurgeStatements]):
     async def evaluate(self, rows: Sequence[KnownRow]) -> Evaluated:
         """The same, of rows in any state."""
         return await evaluate(self, self.made.forgetting.evaluate(), rows)
+
+    async def drop_unreadable(self, rows: Sequence[KnownRow]) -> set[str]:
+        """Delete the records of these rows whose keys no row can have any more. Returns their keys."""
+        return await drop_unreadable(self, self.made.forgetting.readable(), rows)
 
     async def refuse(self, refusals: Sequence[Refusal]) -> set[str]:
         """Record failed attempts, so that these rows rest or are in quarantine. Returns the keys that were recorded."""

@@ -33,7 +33,7 @@ from trueup.store.rows.asks import Asks, Done, keyed
 from trueup.store.rows.batch import MIN_WINDOW, Position
 from trueup.store.rows.claiming import RowClaims
 from trueup.store.rows.compose import Composer, steering
-from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, evaluate, record
+from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, drop_unreadable, evaluate, record
 from trueup.store.rows.on_table import OnTable
 from trueup.store.rows.tables import Found
 
@@ -145,6 +145,10 @@ class Rows(OnTable[RowStatements]):
     async def evaluate(self, rows: Sequence[KnownRow]) -> Evaluated:
         """Find those of these rows whose evaluation raises."""
         return await evaluate(self, self.made.once("evaluate"), rows)
+
+    async def drop_unreadable(self, rows: Sequence[KnownRow]) -> set[str]:
+        """Delete the records of these rows whose keys no row can have any more. Returns their keys."""
+        return await drop_unreadable(self, self.made.once("readable"), rows)
 
     async def refuse(self, refusals: Sequence[Refusal]) -> set[str]:
         """Record failed attempts of rows that are not claimed, so that they rest or are in quarantine. Returns the recorded keys."""

@@ -54,6 +54,8 @@ class Evaluation:
             return True
         again = await candidates_again(self._rows, walk.due_position, walk.cut_off)
         found, evaluated = await self._until_one_works(walk, again)
+        if await self._rows.drop_unreadable([row for row in found if row.key in evaluated.refused]):
+            return True
         refused = [row for row in found if row.claimable and row.key in evaluated.refused]
         if not evaluated.any_works:
             refused = [row for row in refused if row.last_error in (NOT_EVALUATED, NOT_IN_TIME)]
@@ -115,8 +117,9 @@ async def forget(of: Rows | Purges) -> None:
             return
     known = await candidates_again(of, None, None, of.set_aside_until)
     unread = [row.key for row in known if row.last_error == NOT_IN_TIME]  # each would take as long again
-    unread += (await of.evaluate([row for row in known if row.key not in unread])).refused
-    await of.forget(unread)
+    refused = (await of.evaluate([row for row in known if row.key not in unread])).refused
+    dropped = await of.drop_unreadable([row for row in known if row.key in refused])
+    await of.forget([*unread, *(key for key in refused if key not in dropped)])
 
 
 def may_be_where(of: Rows | Purges, error: Exception) -> bool:

@@ -141,12 +141,13 @@ class Pieces:
 
     def key_from_known(self, known: str) -> Composable:
         """The row of `t` is the one whose key, as trueup's `rows` has it, is in this column."""
+        values = self._values_of(known)
+        return AND.join(self.compared(key, "=", value) for key, value in zip(self.keys, values, strict=True))
+
+    def _values_of(self, known: str) -> list[Composable]:
         if len(self.keys) == 1:
-            return self.compared(self.keys[0], "=", self._from_lasting(known, self.keys[0]))
-        return AND.join(
-            self.compared(key, "=", self._from_lasting(f"({known}::jsonb ->> {n})", key))
-            for n, key in enumerate(self.keys)
-        )
+            return [self._from_lasting(known, self.keys[0])]
+        return [self._from_lasting(f"({known}::jsonb ->> {n})", key) for n, key in enumerate(self.keys)]
 
     @cached_property
     def key_text(self) -> Composable:
@@ -460,6 +461,10 @@ class Pieces:
     def evaluates(self, free: Composable, read: Composable) -> bytes:
         """Whether rows of given keys are free, after reading all this of them."""
         return self._compose("rows/evaluate", free=free, read=read, t_is_m=self.key_from_known("m.whole_key"))
+
+    def readable(self) -> bytes:
+        """Reads the keys of records as values of the key's columns."""
+        return self._compose("rows/readable", values=COMMA.join(self._values_of("m.whole_key")))
 
     def _fragment(self, name: str, **names: Composable) -> Composable:
         place = sql.Identifier(self.statements.schema)

@@ -1,0 +1,4 @@
+-- Reads the keys of these records as values of the key's columns: to find those that are none, with rows/one_by_one.sql. A column was
+-- retyped since, say, or a label of its enum was renamed. Looks at no table.
+select m.key, pg_catalog.concat(pg_catalog.left(pg_catalog.concat((m.whole_key::jsonb ->> 0)::uuid, (m.whole_key::jsonb ->> 1)::text), 0), 'true') as verdict
+  from unnest(%(key)s::text[], %(whole_key)s::text[]) as m(key, whole_key);
