@@ -91,6 +91,8 @@ def test_moves_and_deletions_are_named_by_what_they_do(declared: DeclaredReconci
         (lambda t: t.move("new", to="new", stale_for="1h"), "it would never end"),
         (lambda t: t.delete("new", stale_for="1h", max_fraction=0), "max_fraction=0"),
         (lambda t: t.delete("new", stale_for="1h", max_fraction=1.5), "max_fraction=1.5"),
+        (lambda t: t.move("new", to="old", stale_for="1h", set={"id": 5}), "set= names 'id'"),
+        (lambda t: t.move("new", to="old", stale_for="1h", set={"state": "x"}), "set= names 'state'"),
         (lambda t: t.delete("new", stale_for="1h", batch=0), "batch=0"),
         (lambda t: t.delete("new", stale_for="1h", name="no blanks"), "no blanks"),
         (lambda t: t.reconcile(name="fix")(lambda row: None), "name its states"),

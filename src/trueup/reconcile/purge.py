@@ -61,6 +61,9 @@ class Purge:
         who = f"reconciler {name!r}"
         if to is not None and to in selection.states:
             raise ConfigError(f"{who}: to={to!r} is one of its own states, so it would never end")
+        for column in (*selection.table.key, selection.table.state):
+            if column in columns:
+                raise ConfigError(f"{who}: set= names {column!r}, which is the key or the state of the table; omit it")
         fraction = options.get("max_fraction")
         if fraction is not None and (
             isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1

@@ -116,7 +116,8 @@ class RowStatements:
             return made
         spec = self.found.spec
         plain = [name for name, column in self.found.columns.items() if column.writable and not column.generated]
-        sets = [(), *((name,) for name in plain if name not in (*spec.key, spec.state))][:2]
+        ours = (*spec.key, spec.state, *(spec.lease_columns or ()))
+        sets = [(), *((name,) for name in plain if name not in ours)][:2]
         if self._reconciler.claim == "row_lock":
             made |= {"lock a row": self.once("lock"), "see why a row is locked": self.once("locked_out")}
             made |= {f"write {columns or 'an outcome'}": self.change_locked(columns) for columns in sets}

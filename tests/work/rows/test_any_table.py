@@ -102,6 +102,7 @@ class Shape:
     raises: bool  # whether `where=` raises for poisoned rows
     poison: frozenset[int]
     chosen: frozenset[int]
+    first: int  # the column that the table begins with
 
 
 @st.composite
@@ -129,6 +130,7 @@ def shapes(draw: st.DrawFn) -> Shape:
         raises=draw(st.booleans()),
         poison=draw(rows),
         chosen=draw(rows),
+        first=draw(st.integers(0, 9)),
     )
 
 
@@ -150,6 +152,8 @@ def ddl(shape: Shape, now: str) -> list[str]:
     if shape.version is not None:
         columns.append(f"{name(shape.version)} int not null default 0")
     columns += ['"mine" boolean not null default false', '"owner!" text', '"until!" timestamptz', "n int"]
+    first = shape.first % len(columns)
+    columns = [*columns[first:], *columns[:first]]
     how = f" partition by hash ({name(shape.key[0][0])})" if shape.partitioned else ""
     made = [
         "drop schema if exists fuzz cascade",

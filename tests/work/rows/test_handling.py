@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 
 from tests.support.watching import until
 from tests.work.rows.field import NAME, Field
+from tests.work.rows.test_poison import mode_of
 from trueup import Again, App, Context, Delete, GiveUp, LostClaim, Retry, Stay, To, Unchanged
 from trueup.events import RowChanged, RowConflict, RowProposed, RowQuarantined, RowRetried, ServiceFailed
 from trueup.store.db.connect import went_away
@@ -236,6 +237,40 @@ async def test_an_outcome_that_cannot_be_written_is_that_rows_failure(field: Fie
     assert event.key == "2"
     assert event.error_type.endswith("ConfigError")
     assert said in event.error
+
+
+COLUMNS = (
+    "id int primary key",
+    "state text not null",
+    "owner text",
+    "until timestamptz",
+    "version int default 0",
+    "n int",
+)
+
+
+@pytest.mark.parametrize("mode", ["plain", "claimed_as", "lease_columns", "both", "row_lock"])
+@pytest.mark.parametrize("first", range(len(COLUMNS)), ids=[column.partition(" ")[0] for column in COLUMNS])
+@pytest.mark.matrix(pairs=("mode", "first"))
+async def test_the_columns_of_a_table_may_have_any_order(field: Field, mode: str, first: int) -> None:
+    await field.do(f"drop table things; create table things ({', '.join([*COLUMNS[first:], *COLUMNS[:first]])})")
+    await field.do("insert into things (id, state) select n, 'new' from generate_series(1, 3) as n")
+    spec, options = mode_of(mode)
+    table = field.app.table("things", key="id", state="state", **spec)
+    field.fix(lambda row: To("done"), table=table, stale_for=None, **options)
+    assert (await field.sweep()).changed == 3
+
+
+@pytest.mark.parametrize("column", ["owner", "until"])
+async def test_an_outcome_that_sets_a_lease_column_is_that_rows_failure(field: Field, column: str) -> None:
+    await field.put(3)
+    await field.do("alter table things add owner text, add until timestamptz")
+    table = field.app.table("things", key="id", state="state", lease_columns=("owner", "until"))
+    field.fix(lambda row: To("done", {column: None}) if row.id == 2 else To("done"), table=table, stale_for=None)
+    counts = await field.sweep()
+    assert (counts.changed, counts.retry) == (2, 1)
+    (event,) = field.events.of(RowRetried)
+    assert f"{column!r} is in lease_columns= of table things, which only trueup sets" in event.error
 
 
 async def test_a_table_without_states_takes_no_to(field: Field) -> None:

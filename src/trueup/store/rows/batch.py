@@ -39,4 +39,5 @@ class Batch:
     due_position: DuePosition | None = None  # among rows that are due again
     exhausted: bool = False  # there are no rows behind it
     passed: int = 0  # rows in front of its position that have a record already
+    heavy: bool = False  # it has as many bytes as may be claimed together, so further rows were left out
     ask_again_after: timedelta | None = None  # the fleet's rate allows no row before that

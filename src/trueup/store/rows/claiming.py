@@ -162,18 +162,20 @@ class RowClaims:
 
     def _read_fresh(self, made: RowStatements, rows: Fetched, holder: UUID, sent: float) -> Batch:
         keys = len(self._rows.found.spec.key)
-        exhausted, passed, without_value, order, *place = rows[0][: 4 + keys]
+        heavy, exhausted, passed, without_value, order, *place = rows[0][: 5 + keys]
         position = (
             None if without_value is None else Position("without" if without_value else "with", order, tuple(place))
         )
-        claimed = [self._claimed(made, row[4 + keys :], holder, sent) for row in rows if row[4 + keys] is not None]
-        return Batch(claimed, [timedelta()] * len(claimed), position, exhausted=exhausted, passed=passed)
+        claimed = [self._claimed(made, row[5 + keys :], holder, sent) for row in rows if row[5 + keys] is not None]
+        waits = [timedelta()] * len(claimed)
+        return Batch(claimed, waits, position, exhausted=exhausted, passed=passed, heavy=heavy)
 
     def _read_again(self, made: RowStatements, rows: Fetched, holder: UUID, sent: float, *, alone: bool) -> Batch:
-        due_at, last_key = rows[0][:2]
+        heavy, due_at, last_key = rows[0][:3]
         position = None if last_key is None else DuePosition(due_at, last_key)
-        claimed = [self._claimed(made, row[2:], holder, sent, alone=alone) for row in rows if row[2] is not None]
-        return Batch(claimed, [timedelta()] * len(claimed), due_position=position, exhausted=position is None)
+        claimed = [self._claimed(made, row[3:], holder, sent, alone=alone) for row in rows if row[3] is not None]
+        waits = [timedelta()] * len(claimed)
+        return Batch(claimed, waits, due_position=position, exhausted=position is None, heavy=heavy)
 
     def _claimed(
         self, made: RowStatements, row: tuple[Any, ...], holder: UUID, sent: float, *, alone: bool = False

@@ -197,6 +197,10 @@ def check_outcome(rows: Rows, outcome: Any) -> None:
             raise ConfigError(
                 f"{outcome!r:.200}: {name!r} is the state of table {spec}; return To({columns[name]!r}, …)"
             )
+        if name in (spec.lease_columns or ()):
+            raise ConfigError(
+                f"{outcome!r:.200}: {name!r} is in lease_columns= of table {spec}, which only trueup sets"
+            )
         if isinstance(columns[name], Now):
             raise ConfigError(f"{outcome!r:.200}: Now() is for claimed_as=; give ctx.now, or await app.now()")
         if column.generated:

@@ -262,12 +262,15 @@ class Sweeper(Service):
             await self.rows.changed_since(self.rows.made)
 
     def _has_room(self, sweep: Sweep) -> bool:
-        """Whether to claim more: up to half a batch ahead of the running handlers; while probing, only after the last outcome."""
+        """Whether to claim more: up to half a batch ahead of the running handlers, or nothing if rows are so large that a batch is
+        limited by that; while probing, only after the last outcome.
+        """
         if self._enough():
             return True
         if self._breakers.probing:
             return sweep.settled
-        return self.hand.waiting + self.finisher.backlog <= self.reconciler.batch // 2
+        ahead = 0 if self._walker.heavy else self.reconciler.batch // 2
+        return self.hand.waiting + self.finisher.backlog <= ahead
 
     # -- stopping -----------------------------------------------------------------------------------------------------
 

@@ -47,6 +47,7 @@ class Walker:
         self._holder = holder
         self._options = options
         self._claims = Claims(rows, events)
+        self.heavy = False  # whether the last batch was as large as a batch may be
         self._again_is_next = False
         self._walked_to: Position | None = None  # the last row of the last walk past all rows
 
@@ -127,6 +128,7 @@ class Walker:
         faults.hit("before_row_claim")
         begun, sent = elapsed(), self._rows.clock.elapsed()
         claimed = await self._claims.claim(claim, walk, sweep.counts)
+        self.heavy = claimed.batch.heavy
         if not claimed.count:
             return claimed
         faults.hit("after_row_claim")

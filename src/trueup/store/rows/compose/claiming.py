@@ -22,6 +22,8 @@ TOLD = SQL(
 ALL_MARKED = SQL(
     "1 / ((select pg_catalog.count(*) from moved) >= (select pg_catalog.count(*) from mine))::int as ok, {}"
 ).format(PLAINLY)
+# Of rows that are claimed together, and one more row. The driver needs several times as much while it reads them.
+MAX_CLAIMED_BYTES = 64 * 1024 * 1024
 CHANGED_AT: Composable = SQL("k.trueup_changed_at")
 
 
@@ -131,8 +133,21 @@ class Claiming(Pieces):
             given=SQL("moved" if self.marks_rows else "mine"),
             all_marked=ALL_MARKED if self.marks_rows else SQL("1 as ok"),
             handed=self.handed,
+            **self._bounds,
             **more,
         )
+
+    @property
+    def _bounds(self) -> dict[str, Composable]:
+        """What keeps a claim from returning more bytes than a worker has room for. Nothing, if all that it reads is small."""
+        if self.weight is None:
+            return {"locked": SQL("taken"), "weighs": SQL(""), "bounded": SQL(""), "cut": SQL("false")}
+        return {
+            "locked": SQL("weighed"),
+            "weighs": SQL(", {} as trueup_bytes").format(self.weight),
+            "bounded": SQL("{}, ").format(self._fragment("rows/_bounded", most_bytes=SQL(str(MAX_CLAIMED_BYTES)))),
+            "cut": SQL("(select pg_catalog.count(*) from taken) < (select pg_catalog.count(*) from weighed)"),
+        }
 
     @property
     def unpaused(self) -> list[Composable]:

@@ -62,6 +62,22 @@ SHORT_TYPES = frozenset(
     }
 )
 
+# Other types whose values are never large.
+SMALL_TYPES = SHORT_TYPES | {
+    "numeric",
+    "interval",
+    "money",
+    "name",
+    '"char"',
+    "time with time zone",
+    "macaddr8",
+    "cidr",
+    "pg_lsn",
+}
+SMALL = 1_000  # characters
+# Types whose size is known without reading a value that is stored apart. Of others the compressed size is.
+MEASURED_TYPES = frozenset({"text", "character varying", "bytea"})
+
 
 @dataclass(frozen=True)
 class Pieces:
@@ -99,6 +115,22 @@ class Pieces:
         return COMMA.join(
             SQL("{} as {}").format(self.column(name), SQL(f"trueup_c{n}")) for n, name in enumerate(self.columns, 1)
         )
+
+    @cached_property
+    def weight(self) -> Composable | None:
+        """About how many bytes of a row are wanted, in columns that may be large; None when there are none."""
+        sizes = [
+            SQL("coalesce({}({}), 0)::bigint").format(
+                SQL("pg_catalog.octet_length" if column.type in MEASURED_TYPES else "pg_catalog.pg_column_size"),
+                self.column(name),
+            )
+            for name in self.columns
+            if (column := self.found.columns[name]).type not in SMALL_TYPES
+            and column.category != "enum"
+            and name not in (self.found.spec.state, *self.keys)
+            and (column.length is None or column.length > SMALL)
+        ]
+        return SQL(" + ").join(sizes) if sizes else None
 
     def asked_from(self, cte: str) -> list[Composable]:
         return [SQL(f"{cte}.trueup_c{n}") for n in range(1, len(self.columns) + 1)]

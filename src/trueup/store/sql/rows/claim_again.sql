@@ -5,18 +5,18 @@
 -- An attempt that ended with its process counts only if the row was alone: the others were merely held by the same process. An attempt
 -- whose lease a living process lost counts, too: its handler took too long, or blocked the process.
 -- Index: rows_due, in its order; then the user's key and rows_pkey, row by row as in claim_fresh.sql.
--- Locks the user's row before its record; locked rows are skipped.
-with taken as materialized (
+-- Locks the user's row before its record; locked rows are skipped. Claims 64 MiB at most, as claim_fresh.sql does.
+with {locked} as materialized (
   select r.*, t.*
     from (select r.key as trueup_key, coalesce(r.whole_key, r.key) as trueup_whole_key, r.due_at as trueup_n
             from {schema}.rows as r
            where {again}
            order by r.due_at, r.key limit %(window)s) as r, lateral (
-    select {about}, {columns}, ({free}) as trueup_free from {table} as t where {t_is_r} limit 1 for {lock} of t skip locked
+    select {about}, {columns}, ({free}) as trueup_free{weighs} from {table} as t where {t_is_r} limit 1 for {lock} of t skip locked
   ) as t
    where t.trueup_free
    order by r.trueup_n, r.trueup_key limit %(most)s
-), known as materialized (
+), {bounded}known as materialized (
   select k.*, r.reconciler as trueup_reconciler, (select {schema}.term_floor()) + nextval('{schema}.row_terms') as trueup_new_term,
          r.state = 'held' as trueup_left, r.alone as trueup_alone, r.attempt as trueup_attempt, r.started as trueup_started,
          r.was_state as trueup_was_state, r.was_changed_at as trueup_was_changed_at,
@@ -44,13 +44,13 @@ with taken as materialized (
             k.trueup_n, {passed}
 ){moved}, place as (
   (select k.trueup_n as due_at, k.trueup_key as key from taken as k
-    where (select count(*) from taken) >= %(most)s order by k.trueup_n desc, k.trueup_key desc limit 1)
+    where (select count(*) from taken) >= %(most)s or {cut} order by k.trueup_n desc, k.trueup_key desc limit 1)
   union all
   (select r.due_at, r.key from {schema}.rows as r
-    where (select count(*) from taken) < %(most)s and {again}
+    where (select count(*) from taken) < %(most)s and not {cut} and {again}
     order by r.due_at, r.key offset %(window)s - 1 limit 1)
 )
-select place.due_at, place.key, {handed}
+select {cut}, place.due_at, place.key, {handed}
   from (select {all_marked}) as one
   left join place on true
   left join {given} as c on true

@@ -8,6 +8,7 @@
 -- A row that a trigger keeps from being marked makes the whole claim fail (division by zero), as one that raises does: rows/mark.sql then
 -- finds it. A row in the working state (`claimed_as`) without a record may be held by another program: it only gets a record, as
 -- resting for the length of a lease, and is claimed if it is still there then.
+-- Claims rows of 64 MiB together at most, and one more: the answer must fit into the worker's memory. It says whether rows were left out.
 -- `where=` is checked as the table is walked, or, where it raises for a row (_guarded.sql), for rows that have no record.
 with seen as materialized (
   select w.*, row_number() over (order by {sorted}) as trueup_n
@@ -16,13 +17,13 @@ with seen as materialized (
   select s.* from seen as s
    where not exists (select from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = s.trueup_key offset 0){passes}
    order by s.trueup_n limit %(most)s
-), taken as materialized (
+), {locked} as materialized (
   select f.trueup_n, f.trueup_key, t.*, (select {schema}.term_floor()) + nextval('{schema}.row_terms') as trueup_term
     from fresh as f, lateral (
-    select {about}, {columns}, ({free}) as trueup_free from {table} as t where {t_is_f} limit 1 for {lock} of t skip locked
+    select {about}, {columns}, ({free}) as trueup_free{weighs} from {table} as t where {t_is_f} limit 1 for {lock} of t skip locked
   ) as t
    where t.trueup_free
-), claimed as (
+), {bounded}claimed as (
   insert into {schema}.rows as r (reconciler, key, whole_key, state, due_at, holder, term, occasion, attempt, was_state, was_changed_at, claimed_at, changed_at)
   select %(reconciler)s, k.trueup_key, {long_key}, case when {left_behind} then 'resting' else 'held' end,
          {now} + make_interval(secs => %(lease_for)s::float8), case when not {left_behind} then %(holder)s::uuid end,
@@ -37,11 +38,12 @@ with seen as materialized (
    where (k.trueup_key in (select key from claimed where state = 'held')) is true
 ){moved}, place as (
   select * from seen
-   where trueup_n = case when (select count(*) from fresh) >= %(most)s then (select max(trueup_n) from fresh)
+   where trueup_n = case when {cut} then (select max(trueup_n) from taken)
+                         when (select count(*) from fresh) >= %(most)s then (select max(trueup_n) from fresh)
                          else (select max(trueup_n) from seen) end
 )
-select (select count(*) from seen) < %(window)s and (select count(*) from fresh) < %(most)s,
-       coalesce(place.trueup_n - (select count(*) from fresh), 0), place.trueup_null, {place}, {handed}
+select {cut}, (select count(*) from seen) < %(window)s and (select count(*) from fresh) < %(most)s and not {cut},
+       coalesce(place.trueup_n - (select count(*) from fresh where trueup_n <= place.trueup_n), 0), place.trueup_null, {place}, {handed}
   from (select {all_marked}) as one
   left join place on true
   left join {given} as c on true

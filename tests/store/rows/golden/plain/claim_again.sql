@@ -5,18 +5,22 @@
 -- An attempt that ended with its process counts only if the row was alone: the others were merely held by the same process. An attempt
 -- whose lease a living process lost counts, too: its handler took too long, or blocked the process.
 -- Index: rows_due, in its order; then the user's key and rows_pkey, row by row as in claim_fresh.sql.
--- Locks the user's row before its record; locked rows are skipped.
-with taken as materialized (
+-- Locks the user's row before its record; locked rows are skipped. Claims 64 MiB at most, as claim_fresh.sql does.
+with weighed as materialized (
   select r.*, t.*
     from (select r.key as trueup_key, coalesce(r.whole_key, r.key) as trueup_whole_key, r.due_at as trueup_n
             from "trueup".rows as r
            where r.reconciler = %(reconciler)s and r.state in ('held', 'resting') and (r.state = 'held' and (r.started or r.crashes > 0)) = %(suspects)s
              and r.due_at <= least(coalesce(%(now)s::timestamptz, pg_catalog.now()), %(cut_off)s::timestamptz) and (r.due_at, r.key) > (%(after_due)s::timestamptz, %(after_key)s::text)
            order by r.due_at, r.key limit %(window)s) as r, lateral (
-    select t."state"::text as trueup_state, null::text as trueup_changed_at, t.xmin as trueup_seen, null::timestamptz as trueup_due, null::text as trueup_long_key, t."id" as trueup_t1, t."id" as trueup_k1, t."id" as trueup_c1, t."state" as trueup_c2, t."note" as trueup_c3, ((t."state" operator(pg_catalog.=) 'new'::text)) as trueup_free from "public"."t" as t where t."id" operator(pg_catalog.=) r.trueup_whole_key::bigint limit 1 for no key update of t skip locked
+    select t."state"::text as trueup_state, null::text as trueup_changed_at, t.xmin as trueup_seen, null::timestamptz as trueup_due, null::text as trueup_long_key, t."id" as trueup_t1, t."id" as trueup_k1, t."id" as trueup_c1, t."state" as trueup_c2, t."note" as trueup_c3, ((t."state" operator(pg_catalog.=) 'new'::text)) as trueup_free, coalesce(pg_catalog.octet_length(t."note"), 0)::bigint as trueup_bytes from "public"."t" as t where t."id" operator(pg_catalog.=) r.trueup_whole_key::bigint limit 1 for no key update of t skip locked
   ) as t
    where t.trueup_free
    order by r.trueup_n, r.trueup_key limit %(most)s
+), taken as materialized (
+  select w.* from (select w.*, pg_catalog.sum(w.trueup_bytes) over (order by w.trueup_n, w.trueup_key rows unbounded preceding)::bigint - w.trueup_bytes as trueup_before
+                     from weighed as w) as w
+   where w.trueup_before < 67108864
 ), known as materialized (
   select k.*, r.reconciler as trueup_reconciler, (select "trueup".term_floor()) + pg_catalog.nextval('"trueup".row_terms') as trueup_new_term,
          r.state = 'held' as trueup_left, r.alone as trueup_alone, r.attempt as trueup_attempt, r.started as trueup_started,
@@ -45,14 +49,14 @@ with taken as materialized (
             k.trueup_n, k.trueup_t1, k.trueup_seen, k.trueup_due, k.trueup_k1, k.trueup_c1, k.trueup_c2, k.trueup_c3
 ), place as (
   (select k.trueup_n as due_at, k.trueup_key as key from taken as k
-    where (select pg_catalog.count(*) from taken) >= %(most)s order by k.trueup_n desc, k.trueup_key desc limit 1)
+    where (select pg_catalog.count(*) from taken) >= %(most)s or (select pg_catalog.count(*) from taken) < (select pg_catalog.count(*) from weighed) order by k.trueup_n desc, k.trueup_key desc limit 1)
   union all
   (select r.due_at, r.key from "trueup".rows as r
-    where (select pg_catalog.count(*) from taken) < %(most)s and r.reconciler = %(reconciler)s and r.state in ('held', 'resting') and (r.state = 'held' and (r.started or r.crashes > 0)) = %(suspects)s
+    where (select pg_catalog.count(*) from taken) < %(most)s and not (select pg_catalog.count(*) from taken) < (select pg_catalog.count(*) from weighed) and r.reconciler = %(reconciler)s and r.state in ('held', 'resting') and (r.state = 'held' and (r.started or r.crashes > 0)) = %(suspects)s
              and r.due_at <= least(coalesce(%(now)s::timestamptz, pg_catalog.now()), %(cut_off)s::timestamptz) and (r.due_at, r.key) > (%(after_due)s::timestamptz, %(after_key)s::text)
     order by r.due_at, r.key offset %(window)s - 1 limit 1)
 )
-select place.due_at, place.key, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen::text, c.trueup_due, c.trueup_k1::text, c.trueup_c1, c.trueup_c2, c.trueup_c3
+select (select pg_catalog.count(*) from taken) < (select pg_catalog.count(*) from weighed), place.due_at, place.key, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen::text, c.trueup_due, c.trueup_k1::text, c.trueup_c1, c.trueup_c2, c.trueup_c3
   from (select 1 as ok) as one
   left join place on true
   left join mine as c on true
