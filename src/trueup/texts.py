@@ -47,9 +47,12 @@ _CONTENTS = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
+# As pydantic writes it, on one line.
+_INPUT = re.compile(r", input_value=.*(?=, input_type=[^,\]]*\])")
+
 
 def without_contents(text: str, error: BaseException) -> str:
-    """The text of an error, or of its traceback, without what errors of PostgreSQL's in it quote of rows."""
+    """The text of an error, or of its traceback, without what errors of PostgreSQL's and pydantic's in it quote of rows."""
     if quoted := {line for each in _all_of(error) for line in _quoted(each)}:
         # libpq may have put the words before them in another language.
         lines = text.splitlines(keepends=True)
@@ -59,6 +62,8 @@ def without_contents(text: str, error: BaseException) -> str:
             text = text.replace(primary, kept)
     if any(word in text for word in ("DETAIL: ", "CONTEXT: ", "[parameters: ")):
         text = _CONTENTS.sub("", text)
+    if "input_value=" in text:
+        text = _INPUT.sub("", text)
     return text
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Callable
+from typing import Annotated, Any
 
 import asyncpg
 import orjson
@@ -11,6 +13,7 @@ import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field, ValidationError
 
 from trueup.jobs.failure import MAX_MESSAGE, MAX_TRACEBACK, Failure, clean, describe
 from trueup.jobs.records import JobError
@@ -248,10 +251,45 @@ def in_another_language(error: psycopg.Error) -> psycopg.Error:
     return error
 
 
-def as_cause(error: psycopg.Error) -> BaseException:
+def as_cause(error: Exception) -> BaseException:
     wrapped = RuntimeError(f"cannot save: {error}")
     wrapped.__cause__ = error
     return wrapped
+
+
+class Account(BaseModel):
+    owner: Annotated[str, Field(max_length=3)]
+    iban: Annotated[str, Field(max_length=3)]
+    parts: dict[str, int] = {}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"owner": "Ada", "iban": SECRET},
+        {"owner": SECRET, "iban": SECRET},
+        {"iban": SECRET},
+        {"owner": "Ada", "iban": f"{SECRET}, input_type=x] {SECRET}"},
+        {"owner": "Ada", "iban": "x", "parts": {"a": f"{SECRET}\n{SECRET}"}},
+        {"owner": "Ada", "iban": "x", "parts": [SECRET]},
+    ],
+    ids=["one", "two", "missing", "its own words", "lines", "a list"],
+)
+@pytest.mark.parametrize(
+    "raises",
+    [lambda error: error, as_cause, lambda error: ExceptionGroup("in a task", [error])],
+    ids=["alone", "as a cause", "in a group"],
+)
+def test_what_pydantic_quotes_of_a_row_is_in_no_text_of_a_failure(
+    values: dict[str, Any], raises: Callable[[Exception], BaseException]
+) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        Account.model_validate(values)
+    assert SECRET in str(refusal.value)
+    failure = raised(raises(refusal.value))
+    assert "validation error" in failure.traceback
+    assert re.search(r"\[type=\w+, input_type=\w+\]", failure.traceback)
+    assert SECRET not in failure.message + failure.traceback + failure.to_json()
 
 
 @pytest.mark.parametrize("said", [lambda error: error, in_another_language], ids=["english", "french"])

@@ -51,7 +51,7 @@ COMMANDS = {
     "session/savepoint",
     "testing/clear",
 }
-COMPOSED = re.compile(r"\{(day|rest|table|milliseconds|parent|lock|branches)\}")
+COMPOSED = re.compile(r"\{(day|rest|table|milliseconds|parent|lock|branches|values)\}")
 OF_NUMBERS = re.compile(r"\((?:bigint|integer|smallint|numeric|double precision|real|oid|,)+\)")
 
 
@@ -148,6 +148,7 @@ async def every_statement(desk: RowsDesk, claim: str) -> list[bytes]:
             composer.probe(),
             composer.probe("with"),
             composer.evaluate(),
+            composer.readable(),
         ]
         guarded = replace(composer, guarded=True)
         found += [guarded.claim_fresh("start"), guarded.probe(), guarded.candidates("with"), guarded.waiting()]

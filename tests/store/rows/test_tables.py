@@ -445,6 +445,8 @@ async def test_a_schema_that_may_not_be_used_is_named_as_the_grant_to_give(shop:
     await shop.make('create schema "My app"; create table "My app".t (id int primary key)')
     with refused('GRANT USAGE ON SCHEMA "My app" TO clerk'):
         await shop.look_as(role, "My app.t")
+    with refused("there is no such table", 'GRANT USAGE ON SCHEMA "My app" TO clerk'):
+        await shop.look_as(role, "t")
     await shop.make('grant usage on schema "My app" to clerk')
     assert (await shop.look_as(role, "My app.t")).schema == "My app"
 

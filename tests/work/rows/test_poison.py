@@ -760,3 +760,16 @@ async def test_a_users_lock_delays_only_that_rows_outcome(app: App, live: Field,
                 while (await live.states()).get("done", 0) < 18:
                     await asyncio.sleep(0.05)
     assert live.events.of(RowQuarantined) == []
+
+
+@pytest.mark.parametrize("mode", ["plain", "claimed_as", "lease_columns", "row_lock", "ctx.transaction"])
+async def test_a_trigger_that_makes_a_temporary_table_of_the_same_name(ward: Ward) -> None:
+    """In its session an unqualified name then means the temporary table."""
+    await ward.prepare(trigger("execute 'create temporary table if not exists things (id int)'; return new;"))
+    ward.fix()
+    for n in range(3):
+        await ward.field.do(f"alter table public.things add more{n} int")  # so it is looked at anew
+        await ward.field.do("update public.things set state = 'new' where id <= 2")
+        ward.clock.advance(hours=1)
+        await ward.field.sweep()
+        assert await ward.field.value("select count(*) from public.things where state = 'done'") == GOOD + 1

@@ -126,8 +126,9 @@ async def find(database: Database, statements: Statements, spec: TableSpec, who:
         ((sign,),) = await fetch(connection, statements["tables/sign"], signed(spec))
         places = await fetch(connection, statements["tables/find"], asked)
         if not places:
-            ((at, path, schemas, tables),) = await fetch(connection, statements["tables/around"], asked)
-            raise wrong(spec, who, _no_table(spec, at, path, schemas, [(schema, name) for schema, name in tables]))
+            ((at, path, role, closed, schemas, tables),) = await fetch(connection, statements["tables/around"], asked)
+            said = _no_table(spec, at, path, schemas, [(schema, name) for schema, name in tables])
+            raise wrong(spec, who, said if closed is None else f"{said} {_closed(closed, role)}")
         place = _Place(*places[0])
         _check_place(spec, who, place)
         table = {"table": place.oid}
@@ -182,8 +183,11 @@ def _check_place(spec: TableSpec, who: str | None, place: _Place) -> None:
     if place.rules is not None:
         raise wrong(spec, who, RULES.format(place.rules))
     if not place.usable:
-        grant = f"GRANT USAGE ON SCHEMA {place.schema_quoted} TO {place.role}"
-        raise wrong(spec, who, f"the role {place.role} may not use the schema {place.schema!r}; run: {grant}")
+        raise wrong(spec, who, _closed(place.schema_quoted, place.role))
+
+
+def _closed(schema: str, role: str) -> str:
+    return f"the role {role} may not use the schema {schema}; run: GRANT USAGE ON SCHEMA {schema} TO {role}"
 
 
 def signed(spec: TableSpec) -> dict[str, str | None]:

@@ -13,6 +13,8 @@
          'policies', (select string_agg(p.oid::text || ':' || p.xmin::text, ' ' order by p.oid) from pg_policy as p where p.polrelid = c.oid)), 0)
    from pg_class as c
    join pg_namespace as n on n.oid = c.relnamespace
-  where c.oid = (select case when %(table_schema)s::text is null then to_regclass(quote_ident(%(table_name)s::text))::oid
-                             else (select k.oid from pg_class as k join pg_namespace as s on s.oid = k.relnamespace
-                                    where s.nspname = %(table_schema)s::text and k.relname = %(table_name)s::text) end))
+  where c.oid = (select k.oid from pg_class as k join pg_namespace as s on s.oid = k.relnamespace
+                  where k.relname = %(table_name)s::text
+                    and case when %(table_schema)s::text is null then s.nspname = any(current_schemas(false)) and s.nspname::text !~ '^pg_temp'::text
+                             else s.nspname = %(table_schema)s::text end
+                  order by array_position(current_schemas(false), s.nspname) limit 1))

@@ -1,4 +1,5 @@
--- The table of a name, at most one row. Without a schema the search_path decides, as it does for any statement.
+-- The table of a name, at most one row. Without a schema the search_path decides, except that a temporary table,
+-- which a trigger may have made in this session, does not hide the table of its name.
 select c.oid, n.nspname::text, c.relname::text, quote_ident(n.nspname), quote_ident(c.relname), c.relkind::text, c.relpersistence = 't' as temporary,
        c.relkind = 'r' and exists (select from pg_inherits as i where i.inhparent = c.oid) as inherited,
        quote_ident(current_user) as role, has_schema_privilege(n.oid, 'usage') as usable, has_table_privilege(c.oid, 'delete') as deletable,
@@ -9,5 +10,8 @@ select c.oid, n.nspname::text, c.relname::text, quote_ident(n.nspname), quote_id
        c.relkind = 'p' or exists (select from pg_trigger as g where g.tgrelid = c.oid and not g.tgisinternal) as triggered
   from pg_class as c
   join pg_namespace as n on n.oid = c.relnamespace
- where c.oid = (select case when %(schema)s::text is null then to_regclass(quote_ident(%(name)s::text))::oid
-                            else (select k.oid from pg_class as k join pg_namespace as s on s.oid = k.relnamespace where s.nspname = %(schema)s::text and k.relname = %(name)s::text) end);
+ where c.oid = (select k.oid from pg_class as k join pg_namespace as s on s.oid = k.relnamespace
+                 where k.relname = %(name)s::text
+                   and case when %(schema)s::text is null then s.nspname = any(current_schemas(false)) and s.nspname::text !~ '^pg_temp'::text
+                            else s.nspname = %(schema)s::text end
+                 order by array_position(current_schemas(false), s.nspname) limit 1);
