@@ -333,6 +333,12 @@ async def test_a_dry_run_lists_rows_and_touches_nothing(shop: App, query: Query)
     assert query("select count(*) from trueup.reconcilers") == [(0,)]
 
 
+async def test_a_dry_run_reads_no_columns_that_it_does_not_show(shop: App, query: Query) -> None:
+    """They may be large, and one whose values cannot be read shows that they are not read."""
+    query("alter table papers add unreadable int generated always as (1 / (id - id)) virtual")
+    assert (await shop.reconcilers.dry_run("recover")).total == 10
+
+
 async def test_a_dry_run_of_a_purge_says_what_it_would_do_and_whether_it_may(shop: App, query: Query) -> None:
     move = await shop.reconcilers.dry_run("move-papers-trial")
     assert (move.would, move.total, move.more, move.ok) == ("move to expired", 5, False, True)

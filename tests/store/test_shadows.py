@@ -156,7 +156,7 @@ async def every_statement(desk: RowsDesk, claim: str) -> list[bytes]:
         found += [composer.change((free,)), composer.checkpoint((free,))]
         if claim == "row_lock":
             found += [composer.lock(), composer.locked_out(), composer.change_locked(()), composer.remove_locked()]
-        found += [composer.waiting(), composer.listed()]
+        found += [composer.waiting(), composer.listed(values=True)]
         if "lease_columns" in spec:
             found += [composer.renew_both(), composer.put_back(), composer.mark()]
     for table, state in ((moods, "calm"), (bytes_, "open"), ({"table": "across"}, "open")):

@@ -63,7 +63,7 @@ STATEMENTS: Mapping[str, Callable[[Rows], bytes]] = {
     "remove_locked": lambda rows: rows.composer.remove_locked(),
     "remove_alone": lambda rows: rows.composer.remove_alone(),
     "waiting": lambda rows: rows.composer.waiting(),
-    "listed": lambda rows: rows.composer.listed(),
+    "listed": lambda rows: rows.composer.listed(values=True),
 }
 NEEDS_MARKS = {"mark", "put_back", "renew_both"}  # claims that write to the user's row
 

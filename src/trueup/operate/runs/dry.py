@@ -39,7 +39,7 @@ async def dry_run(
     with slowness_explained(declared.name, settings):
         async with looking(store, settings, declared) as rows:
             await tried(store, settings, rows)
-            found: list[Any] = await rows.listed(limit + 1)
+            found: list[Any] = await _listed(rows, limit + 1, values=call)
             dry.more, found = len(found) > limit, found[:limit]
             dry.rows = [_row(*row[:4]) for row in found]
             dry.total = await waiting(rows) if dry.more else len(found)
@@ -49,6 +49,12 @@ async def dry_run(
                 for row, said in zip(dry.rows, await _call_each(store, rows, found), strict=True):
                     row["outcome"] = said
     return dry
+
+
+async def _listed(rows: Rows | Purges, most: int, *, values: bool) -> list[Any]:
+    if isinstance(rows, Purges):
+        return list(await rows.listed(most))
+    return list(await rows.listed(most, values=values))
 
 
 def would(declared: Reconciler | Purge) -> str:

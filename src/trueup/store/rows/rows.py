@@ -278,24 +278,30 @@ class Rows(OnTable[RowStatements]):
         """How many rows match now, up to a number; with `late_by` only those due or stale for longer than that."""
         seconds = None if late_by is None else late_by.total_seconds()
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most, "late_by": seconds}
-        ((count,),) = await self._counted("waiting", params)
+        ((count,),) = await self._counted(params, "waiting")
         return int(count)
 
-    async def listed(self, most: int) -> list[tuple[str, str | None, datetime | None, int, Mapping[str, Any]]]:
-        """(key, state, due since, attempts, the row) of the rows that match now, in the reconciler's order. Claims nothing."""
-        params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
-        made = self.made
-        rows = await self._counted("listed", params)
-        return [(*row[:4], dict(zip(made.columns, row[4:], strict=True))) for row in rows]
+    async def listed(
+        self, most: int, *, values: bool = False
+    ) -> list[tuple[str, str | None, datetime | None, int, Mapping[str, Any]]]:
+        """(key, state, due since, attempts, the row) of the rows that match now, in the reconciler's order. Claims nothing.
 
-    async def _counted(self, name: str, params: dict[str, Any]) -> Fetched:
+        The row is empty without `values`: its columns may be large, and are not read.
+        """
+        params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
+        columns = self.made.columns if values else ()
+        rows = await self._counted(params, "listed", values)
+        return [(*row[:4], dict(zip(columns, row[4:], strict=True))) for row in rows]
+
+    async def _counted(self, params: dict[str, Any], name: str, *args: Any) -> Fetched:
         """The answer of a statement that claims nothing; guarded, after `where=` has raised."""
         try:
-            return await self.claiming.fetch_steered(self.steer, self.made.once(name, guarded=self.guarded), params)
+            query = self.made.once(name, *args, guarded=self.guarded)
+            return await self.claiming.fetch_steered(self.steer, query, params)
         except psycopg.Error as error:
             if unanswered(error) or isinstance(error, TIMED_OUT) or not self.guard():
                 raise
-        return await self.claiming.fetch_steered(self.steer, self.made.once(name, guarded=True), params)
+        return await self.claiming.fetch_steered(self.steer, self.made.once(name, *args, guarded=True), params)
 
 
 def check_readable(values: Mapping[str, Any]) -> None:

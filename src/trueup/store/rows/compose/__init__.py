@@ -25,13 +25,13 @@ class Composer(Claiming, Settling):
     def waiting(self) -> bytes:
         return self._compose("rows/waiting", free=self.free, due=self.became_due, t_key=self.key_text)
 
-    def listed(self) -> bytes:
+    def listed(self, values: bool) -> bytes:
         return self._compose(
             "rows/listed",
             t_key=self.key_text,
             state=self._state_text,
             due=self.became_due,
-            columns=self.asked_for,
+            columns=SQL(", {}").format(self.asked_for) if values else SQL(""),
             free=self.free,
             ordered=self._ordered(nulls_first=True),
         )

@@ -1,5 +1,5 @@
 -- The rows that match a reconciler, in its order: what a dry run shows. Index: one of the user's own, and rows_pkey.
-select {t_key}, {state}, {due}, coalesce(k.trueup_attempt, 0), {columns}
+select {t_key}, {state}, {due}, coalesce(k.trueup_attempt, 0){columns}
   from {table} as t
   -- No name in here may be one of the user's columns: `where=` names those without a table.
   left join lateral (select r.attempt as trueup_attempt, r.state as trueup_known, r.due_at as trueup_due_at
