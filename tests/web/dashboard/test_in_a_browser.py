@@ -163,6 +163,56 @@ def test_what_was_typed_stays_while_the_page_changes_around_it(page: Page, addre
     expect(page.get_by_label("Error contains")).to_be_focused()
 
 
+def test_a_list_that_changes_takes_neither_focus_nor_selection_from_what_stays(page: Page, address: str) -> None:
+    """Whatever leaves, comes or changes its place around it: rows with and without a key, and blanks between them."""
+    page.goto(f"{address}/queues")
+    lost = page.evaluate(
+        """() => {
+          const stopped = rest(), names = ["a", "b", "c", "d", "e"], lost = [];
+          const written = (list) => list.map((name) => `\\n <li ${name === "?" ? "" : `data-key=${name}`}><button>${name}</button></li>`).join("") + "\\n";
+          const orders = (left) => left.length ? left.flatMap((name) => orders(left.filter((each) => each !== name)).map((rest) => [name, ...rest])) : [[]];
+          const some = Array.from({ length: 32 }, (_, mask) => names.filter((_, place) => mask & (1 << place)));
+          for (const before of some.filter((list) => list.length > 2).flatMap((list) => [list, ["?", ...list], [...list.slice(0, 2), "?", ...list.slice(2)]])) {
+            for (const after of [...some, ...orders(names.slice(0, 4)), ...some.map((list) => ["?", ...list])]) {
+              for (const name of before.filter((each) => after.includes(each) && each !== "?")) {
+                main.innerHTML = `<ul>${written(before)}</ul>`;
+                const to = document.createElement("ul");
+                to.innerHTML = written(after);
+                const button = main.querySelector(`[data-key=${name}] button`);
+                button.focus();
+                getSelection().selectAllChildren(button);
+                morphChildren(main.firstChild, to);
+                const is = [...main.querySelectorAll("button")].map((each) => each.textContent);
+                if (is.join() !== after.join() || document.activeElement !== button || String(getSelection()) !== name)
+                  lost.push(`${before} -> ${after}: ${name} (${is})`);
+              }
+            }
+          }
+          return lost;
+        }"""
+    )
+    assert lost == []
+
+
+@pytest.mark.parametrize("comes", [True, False], ids=["comes", "goes"])
+def test_what_was_typed_stays_when_a_section_comes_or_goes_above_it(
+    page: Page, address: str, url: str, comes: bool
+) -> None:
+    names = ["ship_paid_orders", "another"]
+    put = "update trueup.sweeps set reconciler = %s where reconciler in ('ship_paid_orders', 'another')"
+    execute(url, put, names[comes])
+    page.goto(f"{address}/reconcilers/ship_paid_orders")
+    outcomes = page.locator("#outcomes")
+    expect(outcomes).to_have_count(0 if comes else 1)
+    expect(page.locator("#live")).to_have_attribute("data-is", "live")
+    page.get_by_label("Rows", exact=True).fill("7")
+    execute(url, put, names[not comes])
+    expect(outcomes).to_have_count(1 if comes else 0)
+    expect(page.get_by_label("Rows", exact=True)).to_have_value("7")
+    expect(page.get_by_label("Rows", exact=True)).to_be_focused()
+    execute(url, put, names[0])
+
+
 def test_a_dead_job_is_revived_and_a_queued_one_cancelled(page: Page, address: str, url: str) -> None:
     dead = one_dead(url, -1)
     page.goto(f"{address}/jobs/{dead}")

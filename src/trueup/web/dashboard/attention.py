@@ -46,6 +46,7 @@ ON_THE_PAGE = ("quarantine", "dead_letters")  # what helps is a button there; th
 class Concern:
     """`level` is bad or warn, `advice` what helps, `link` the page to look at."""
 
+    check: str
     level: str
     text: str
     advice: str
@@ -77,4 +78,4 @@ def _concern(visit: Visit, finding: Finding) -> Concern:
     text = SENTENCES.get(finding.check, "") + finding.problem
     advice = "" if finding.check in ON_THE_PAGE else finding.advice
     level = "bad" if finding.severity == "error" else "warn"
-    return Concern(level, f"{text[:1].upper()}{text[1:]}", advice, visit.url(*path, **query), label)
+    return Concern(finding.check, level, f"{text[:1].upper()}{text[1:]}", advice, visit.url(*path, **query), label)

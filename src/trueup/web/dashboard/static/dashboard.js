@@ -53,7 +53,11 @@ function readTimes() {
 // -- changing what is shown into what is there, keeping focus, open parts and what was typed --------------------------------
 
 function key(node) {
-  return node.nodeType === 1 ? node.id || node.dataset.key || "" : "";
+  return node.nodeType === 1 ? node.id || node.dataset.key || node.getAttribute("aria-labelledby") || "" : "";
+}
+
+function isUsed(node) {
+  return node.contains(document.activeElement) || getSelection().containsNode(node, true);
 }
 
 function alike(a, b) {
@@ -75,14 +79,24 @@ function morph(from, to) {
   morphChildren(from, to);
 }
 
+// What stays keeps its place in the document if anything can: a node that moves loses the focus and the selection.
 function morphChildren(from, to) {
-  const keyed = new Map();
-  for (const child of from.childNodes) if (key(child)) keyed.set(key(child), child);
+  const names = new Set(Array.from(to.childNodes, key)), keyed = new Map();
+  for (const child of [...from.childNodes]) {
+    if (!key(child)) continue;
+    if (names.has(key(child))) keyed.set(key(child), child);
+    else child.remove();
+  }
   let place = from.firstChild;
   for (const wanted of [...to.childNodes]) {
     const known = key(wanted) ? keyed.get(key(wanted)) : null;
     if (known && alike(known, wanted)) {
       keyed.delete(key(wanted));
+      while (place && place !== known && (place.nodeType === 3 || isUsed(known))) {
+        const next = place.nextSibling;
+        place.remove();
+        place = next;
+      }
       if (known === place) place = place.nextSibling;
       else from.insertBefore(known, place);
       morph(known, wanted);
