@@ -611,16 +611,18 @@ LENGTHENED = (
 )
 
 
-def test_long_names_and_texts_widen_no_page(page: Page, address: str, url: str) -> None:
-    """The last test here: it changes everything."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in LENGTHENED:
-            connection.execute(statement.encode(), {"name": LONG_NAME, "text": LONG_TEXT})
-    wide = []
-    for path in (*PAGES, "/jobs"):
-        page.goto(address + path.format(dead=one_dead(url)))
-        for width in (1280, 390):
-            page.set_viewport_size(ViewportSize(width=width, height=860))
-            if (taken := page.evaluate("document.documentElement.scrollWidth")) > width:
-                wide.append((path, width, taken))
-    assert wide == []
+def test_long_names_and_texts_widen_no_page(page: Page, address: str, server: TestServer) -> None:
+    with server.database() as url, served(dashboard.asgi({"shop": shop(url)}, closes=True)) as lengthened:
+        fill(url, jobs=200)
+        with psycopg.connect(url, autocommit=True) as connection:
+            for statement in LENGTHENED:
+                connection.execute(statement.encode(), {"name": LONG_NAME, "text": LONG_TEXT})
+        wide = []
+        for path in (*PAGES, "/jobs"):
+            page.goto(f"{lengthened}/shop{path.format(dead=one_dead(url))}")
+            for width in (1280, 390):
+                page.set_viewport_size(ViewportSize(width=width, height=860))
+                if (taken := page.evaluate("document.documentElement.scrollWidth")) > width:
+                    wide.append((path, width, taken))
+        assert wide == []
+        page.goto(address)  # a stream would keep the server

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from tests.support.proxy import Proxy
-from tests.web.dashboard.test_who_may import client
+from tests.web.dashboard.serving import served
+from tests.web.dashboard.test_who_may import TOKENS, VIEWER, client
 from trueup import App
 from trueup.web import dashboard
-from trueup.web.dashboard import site, source
+from trueup.web.dashboard import auth, site, source
+from trueup.web.dashboard.auth import COOKIE
 from trueup.web.dashboard.site import pause
 from trueup.web.dashboard.source import Source
 
@@ -104,6 +108,47 @@ async def test_a_look_from_before_an_action_is_not_shown_after_it() -> None:
     goes_on.set()
     assert (await before, await after) == (1, 2)
     assert await shown.shared("jobs", look) == 2, "the look from before was not kept"
+
+
+async def first_of_stream(here: httpx.AsyncClient, path: str) -> str:
+    """What a page shows first when it begins to follow; nothing if it ends before that."""
+    async with here.stream("GET", path, headers={"accept": "text/event-stream"}) as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("data:"):
+                return line
+    return ""
+
+
+async def test_a_page_that_is_looked_at_again_does_not_begin_with_what_was_kept_for_live_pages(
+    app: App, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tab that was hidden, for instance. On a slow server answers are kept for live pages for up to a minute."""
+    monkeypatch.setattr(source, "LIVE_TIMES", 1e9)
+    await app.open()
+    with served(dashboard.asgi({"shop": App(database_url)}, closes=True)) as address:
+        async with httpx.AsyncClient(base_url=address) as here:
+            assert "parcels" not in await first_of_stream(here, "/shop/queues")
+            await app.jobs.pause(queue="parcels")
+            async with asyncio.timeout(source.LIVE_FOR / 2):
+                while "parcels" not in await first_of_stream(here, "/shop/queues"):
+                    await asyncio.sleep(0.05)
+
+
+async def test_a_page_stops_following_when_the_session_ends(
+    database_url: str, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await app.open()
+    begun, cookies = time.time(), {COOKIE: TOKENS.session(VIEWER)}
+    with served(dashboard.asgi({"shop": App(database_url)}, TOKENS, closes=True)) as address:
+        async with (
+            httpx.AsyncClient(base_url=address, cookies=cookies, timeout=30) as here,
+            here.stream("GET", "/shop/queues", headers={"accept": "text/event-stream"}) as answer,
+            asyncio.timeout(20),
+        ):
+            async for line in answer.aiter_lines():
+                if line.startswith("data:"):
+                    monkeypatch.setattr(auth, "time", SimpleNamespace(time=lambda: begun + auth.SESSION_FOR + 1))
+    assert line == ""
 
 
 @pytest.mark.parametrize("at", [10.0, 10.1, 11.3, 11.999])

@@ -179,14 +179,16 @@ class Site:
             return {**shared, **await page.shows(visit)}
 
     async def _stream(self, request: Request, person: Person, page: PageRoute) -> AsyncIterator[str]:
-        """The live part of a page whenever it has changed."""
-        last, quiet = b"", 0.0
+        """The live part of a page whenever it has changed, until the person's session ends.
+
+        It begins with what a person who opens the page would see: the tab may have been hidden for long."""
+        last, quiet, follows = b"", 0.0, False
         loop = asyncio.get_running_loop()
         yield "retry: 3000\n\n"
-        while True:
+        while self.person(request) is not None:
             began = loop.time()
             try:
-                visit = await self.visit(request, person, follows=True)
+                visit = await self.visit(request, person, follows=follows)
                 values = await self._values(request, person, visit, page)
                 shown = render.live(page.template, values)
                 mark = hashlib.sha256(_TIMES.sub(r"\1", "".join(shown.values())).encode()).digest()
@@ -196,7 +198,7 @@ class Site:
             if event or quiet >= ALIVE_EVERY:
                 quiet = 0.0
                 yield event or ": alive\n\n"
-            last = mark
+            last, follows = mark, True
             await asyncio.sleep(pause(loop.time()))
             quiet += loop.time() - began
 
