@@ -250,7 +250,7 @@ def test_a_paused_one_is_not_run_unless_forced(cli: Cli) -> None:
     assert cli("reconcilers", "pause", "recover", "--reason", "storage\x1b is down").code == 0
     refused = cli("reconcilers", "run", "recover")
     assert refused.code == 2
-    assert r"was paused by a person: storage\x1b is down; resume it, or force the run" in refused.err
+    assert r"is paused (storage\x1b is down); resume it, or force the run" in refused.err
     assert "10 rows" in cli("reconcilers", "run", "recover", "--force").out
     assert cli("reconcilers", "run", "recover", "--force", "--dry-run").code == 2
 

@@ -17,6 +17,7 @@ from tests.support.database import TestServer
 from tests.web.dashboard.filled import fill, shop
 from trueup import App, ConfigError, NotFound
 from trueup.operate.acting import acting
+from trueup.operate.actions import NAMES, WHATS
 from trueup.schedules import Cron
 from trueup.store.history import APART, Kept
 from trueup.testing.clock import ManualClock
@@ -366,6 +367,18 @@ async def test_the_list_is_narrowed_and_paged(world: Shop) -> None:
         await actions.list(limit=0)
     with pytest.raises(ConfigError, match="by"):
         await world.app.jobs.pause(queue="mail", by=" ")
+
+
+@pytest.mark.parametrize("condition", ["via", "what", "action"])
+async def test_a_condition_that_no_record_can_meet_is_refused_with_what_there_is(world: Shop, condition: str) -> None:
+    """An empty list of the audit log would say that nobody did it."""
+    with pytest.raises(ConfigError, match=f"^{condition} 'qeue': there are .*, "):
+        await world.app.actions.list(**{condition: "qeue"})  # type: ignore[arg-type]
+
+
+async def test_every_recorded_action_can_be_asked_for() -> None:
+    assert {name for _, (name, _, _, _) in ACTIONS.values()} == set(NAMES)
+    assert {what for _, (_, what, _, _) in ACTIONS.values()} == set(WHATS)
 
 
 async def test_it_is_kept_for_keep_actions(still: App, clock: ManualClock) -> None:

@@ -64,7 +64,7 @@ def _report_usage(error: Any) -> int:
         error.show()
         return USAGE
     context = getattr(error, "ctx", None)
-    text = error.format_message()
+    text = error.format_message().replace("Value error, ", "")  # pydantic's, which checks arguments for typer
     if context is not None:
         unknown = re.match("No such command '([^']+)'", text)
         elsewhere = list(_named(unknown[1], context.find_root().command, ("trueup",))) if unknown else []

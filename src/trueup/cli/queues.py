@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 group = typer.Typer(help="Inspect, pause or resume queues.", no_args_is_help=True)
 
-Queue = Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="The queue.", autocompletion=completing.queues)]
+Queue = Annotated[str | None, typer.Argument(metavar="QUEUE", help="The queue.", autocompletion=completing.queues)]
 Kind = Annotated[
     str | None, option("--kind -k", "NAME", "A kind of job instead of a queue.", autocompletion=completing.kinds)
 ]

@@ -13,6 +13,12 @@ from trueup.store.store import Store
 from trueup.store.views import MAX_ID
 
 MAX_LIST = 1_000  # in one page
+VIAS = ("cli", "python", "web")
+WHATS = ("job", "queue", "kind", "schedule", "reconciler", "row")
+NAMES = (
+    *("cancel", "retry", "hurry", "revive", "discard", "pause", "resume", "trigger", "backfill"),
+    *("create", "edit", "retire", "rewind", "delete", "run", "release", "forget"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +55,12 @@ class ActionOperations(Operating):
     ) -> ActionPage:
         """A page of people's actions, newest first, that match all given conditions.
 
-        `job` is the id of an affected job; of each action, only the first hundred ids are recorded.
+        `job` is the id of an affected job; of each action, only the first hundred ids are recorded. Raises ConfigError for a `via`,
+        `what` or `action` that no record has.
         """
+        _check_known("via", via, VIAS)
+        _check_known("what", what, WHATS)
+        _check_known("action", action, NAMES)
         if not 1 <= limit <= MAX_LIST:
             raise ConfigError(f"limit={limit!r}: from 1 to {MAX_LIST:,}")
         found = await self._actions.list(
@@ -68,3 +78,8 @@ class ActionOperations(Operating):
         return ActionPage(page, page[-1].id if len(found) > limit else None)
 
     list_sync = twin(list)
+
+
+def _check_known(condition: str, given: str | None, known: tuple[str, ...]) -> None:
+    if given is not None and given not in known:
+        raise ConfigError(f"{condition} {given!r}: there are {', '.join(known)}")

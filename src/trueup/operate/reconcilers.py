@@ -122,9 +122,7 @@ class ReconcileOperations(QuarantineOperations):
     async def _refuse_paused(self, name: str) -> None:
         stored = await self._stored(name) or {"state": "active"}
         if stored["state"] == "paused":
-            raise ConfigError(
-                f"reconciler {name!r} was paused by a person: {stored['note']}; resume it, or force the run"
-            )
+            raise ConfigError(f"reconciler {name!r} is paused ({stored['note']}); resume it, or force the run")
         if stored["state"] == "resting":
             raise ConfigError(
                 f"reconciler {name!r} has an open circuit breaker until {stored['paused_until']:%H:%M:%SZ}: it {stored['note']}; "

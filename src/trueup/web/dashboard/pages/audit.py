@@ -6,18 +6,13 @@ from typing import Any
 
 import orjson
 
+from trueup.operate.actions import NAMES, VIAS, WHATS
 from trueup.store.actions import ActionRecord
 from trueup.store.views import MAX_ID
 from trueup.web.dashboard.visit import Visit
 
 PAGE = 50
-VIAS = ("cli", "python", "web")
-WHATS = ("job", "queue", "kind", "schedule", "reconciler", "row")
 WITHIN = ("1h", "24h", "7d", "30d")
-ACTIONS = (
-    *("cancel", "retry", "hurry", "revive", "discard", "pause", "resume", "trigger", "backfill"),
-    *("create", "edit", "retire", "rewind", "delete", "run", "release", "forget"),
-)
 
 
 def filters(visit: Visit) -> dict[str, str | None]:
@@ -39,7 +34,7 @@ async def audit(visit: Visit) -> dict[str, Any]:
         "vias": VIAS,
         "whats": WHATS,
         "withins": WITHIN,
-        "action_names": ACTIONS,
+        "action_names": NAMES,
         "kept": visit.app.settings.keep_actions.total_seconds(),
     }
 
