@@ -7,6 +7,7 @@ import gc
 import io
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -23,8 +24,9 @@ import structlog
 from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
+from tests.docs.pages import DOCS, blocks
 from tests.support.proxy import Proxy
-from trueup import App, Context, DatabaseUnavailable, Exhausted, Job, Retry, Row, To, injected
+from trueup import App, Context, DatabaseUnavailable, Exhausted, GiveUp, Job, Retry, Row, To, injected
 from trueup.config import load_settings
 from trueup.events import Event, JobBuried, JobRetried, RowQuarantined, RowRetried, ScanItemFailed
 from trueup.observe.lines import configure_logging
@@ -240,6 +242,50 @@ async def test_sentry_gets_each_dead_job_once_with_its_exception(
         assert event["exception"]["values"][-1]["stacktrace"]["frames"][-1]["function"] == "send"
         assert event["extra"]["kind"] == "send"
         assert event["logger"] == "trueup.job"
+
+
+async def fail_before_its_handler(app: App, attempts: int) -> None:
+    """An error that no middleware sees: the stored arguments are not those of the function any more."""
+
+    @app.job(name="fails", retry=Retry(max_attempts=attempts))
+    async def fails(order: int) -> None: ...
+
+    async with app.transaction() as tx:
+        job = await fails.using(tx=tx).enqueue(1)
+        await tx.execute("""update trueup.jobs set args = '{"order": "first"}' where id = %s""", [job.id])
+    worker = ManualWorker(app)
+    await worker.begin()
+    await worker.run_pending()
+    await worker.end()
+
+
+async def give_up(app: App, attempts: int) -> None:
+    @app.job(retry=Retry(max_attempts=attempts))
+    async def fails() -> None:
+        raise GiveUp("never")
+
+    await run_a_job(app, fails)
+
+
+ATTEMPTS = [*(case[:2] for case in CASES), (fail_before_its_handler, 1), (fail_with_exhausted, 1), (give_up, 2)]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("fail", "attempts"), ATTEMPTS, ids=[f"{fail.__name__}-{n}" for fail, n in ATTEMPTS])
+async def test_the_recipe_with_a_scope_per_call_reports_each_error_once(
+    still: App, sentry: Kept, monkeypatch: pytest.MonkeyPatch, fail: Any, attempts: int
+) -> None:
+    (recipe,) = (each.code for each in blocks(DOCS / "howto/observability.md") if "class SentryScope" in each.code)
+    options: dict[str, Any] = {}
+    monkeypatch.setattr(sentry_sdk, "init", lambda **given: options.update(given))
+    names: dict[str, Any] = {"os": os, "sentry_sdk": sentry_sdk}
+    exec(compile(recipe, "observability.md", "exec", dont_inherit=True), names)
+    monkeypatch.setitem(sentry_sdk.get_client().options, "before_send", options["before_send"])
+    still.middleware(names["SentryScope"]())
+    await fail(still, attempts)
+    errors = [event["exception"]["values"][-1]["value"] for event in sentry.events]
+    assert errors
+    assert len(errors) == (2 if fail is fail_with_exhausted else 1), errors
 
 
 @pytest.mark.asyncio
