@@ -7,7 +7,8 @@ import orjson
 import pytest
 from rich.console import Console
 
-from trueup.cli.output import Heading, TextTable, drawn, plain, write_json
+from trueup.cli import actions, listing, reconcilers, schedules
+from trueup.cli.output import LEAST, Heading, TextTable, drawn, plain, write_json
 
 JOBS = TextTable(
     "Jobs",
@@ -18,7 +19,8 @@ JOBS = TextTable(
 
 def on_terminal(table: TextTable, width: int) -> list[str]:
     stream = StringIO()
-    Console(file=stream, width=width, force_terminal=True, color_system=None).print(drawn(table, titled=False))
+    console = Console(file=stream, width=width, force_terminal=True, color_system=None)
+    console.print(drawn(table, width, titled=False), crop=False)
     return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
@@ -37,6 +39,19 @@ def test_on_a_narrow_terminal_only_the_wide_column_is_cut() -> None:
     assert first.endswith("…")
     assert len(first) == 40
     assert second == "4711  send_all"
+
+
+@pytest.mark.parametrize("width", [40, 70, 80, 100])
+@pytest.mark.parametrize("columns", [listing.COLUMNS, reconcilers.COLUMNS, schedules.COLUMNS, actions.COLUMNS], ids=len)
+def test_long_names_leave_no_column_of_a_list_out(columns: tuple[Heading, ...], width: int) -> None:
+    for place, column in enumerate(columns):
+        if not column.wide:
+            continue
+        row = [f"<{number}>" for number in range(len(columns))]
+        row[place] = f"<{place}> " + "x" * 300
+        line = on_terminal(TextTable("Any", columns, [row]), width)[-1]
+        assert [each for each in row if each[:3] not in line] == [], line
+        assert len(line) <= max(width, len("  ".join(heading.title for heading in columns)) + LEAST)
 
 
 def test_a_cell_cannot_draw_markup_or_break_its_row() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Limit = Annotated[int, option("--limit -n", "N", "Maximum number of entries.", min=1, max=10_000)]
 
-COLUMNS = headings("id>", "kind*", "queue", "state", "attempt>", "due or ended", "last error, progress*")
+COLUMNS = headings("id>", "kind*", "queue*", "state", "attempt>", "due or ended", "last error, progress*")
 
 
 def list_jobs(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 STYLES = {"queued": "cyan", "running": "yellow", "done": "green", "dead": "bold red", "cancelled": "dim"}
 
 LABEL_WIDTH = 10
+LEAST = 4  # characters that remain of a column that is cut
+GAP = 2  # characters between columns
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def show(*tables: TextTable) -> None:
     """Write the tables, on a terminal with colours and to its width."""
     if on_terminal():
         for table in tables:
-            terminal().print(drawn(table, titled=len(tables) > 1))
+            terminal().print(drawn(table, terminal().width, titled=len(tables) > 1), crop=False)
     else:
         _write("\n\n".join(plain(table, titled=len(tables) > 1) for table in tables))
 
@@ -115,21 +117,41 @@ def _plain_row(columns: Sequence[Heading], row: Sequence[str], widths: Iterable[
     return "  ".join(padded).rstrip()
 
 
-def drawn(table: TextTable, *, titled: bool) -> RenderableType:
-    """The table for a terminal."""
+def drawn(table: TextTable, width: int, *, titled: bool) -> RenderableType:
+    """The table for a terminal of this width. Where all that may be cut has been, it is wider, and the terminal wraps its lines."""
     from rich import box
+    from rich.cells import cell_len
     from rich.console import Group
     from rich.table import Table as RichTable
     from rich.text import Text
 
     grid = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for column in table.columns:
-        # rich narrows only columns that may wrap; the texts in them may not, so they are cut instead.
-        grid.add_column(column.title, justify="right" if column.right else "left", no_wrap=not column.wide)
-    for row in table.texts():
+    texts = table.texts()
+    natural = [
+        max(cell_len(text) for text in (column.title, *(row[place] for row in texts)))
+        for place, column in enumerate(table.columns)
+    ]
+    gaps = GAP * (len(natural) - 1)
+    widths = fitted(natural, [column.wide for column in table.columns], width - gaps)
+    if sum(widths) + gaps > width:
+        grid.width = sum(widths) + gaps
+    for column, taken in zip(table.columns, widths, strict=True):
+        grid.add_column(column.title, justify="right" if column.right else "left", width=taken, no_wrap=not column.wide)
+    for row in texts:
         grid.add_row(*(Text(text, STYLES.get(text, ""), no_wrap=True, overflow="ellipsis") for text in row))
     body = grid if table.rows else Text(table.empty, style="dim")
     return Group(Text(table.title, style="bold"), body, Text()) if titled else body
+
+
+def fitted(widths: Sequence[int], cut: Sequence[bool], room: int) -> list[int]:
+    """Widths of columns that take no more room, if possible: of those that may be cut the widest gives way, down to LEAST."""
+    taken = [min(width, max(room, LEAST)) if may else width for width, may in zip(widths, cut, strict=True)]
+    while sum(taken) > room:
+        widest = max((place for place, may in enumerate(cut) if may), key=taken.__getitem__, default=None)
+        if widest is None or taken[widest] <= LEAST:
+            break
+        taken[widest] -= 1
+    return taken
 
 
 def _write(text: str) -> None:

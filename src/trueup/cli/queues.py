@@ -40,7 +40,7 @@ def list_queues(session: Session) -> None:
     if session.json:
         output.write_json({"queues": [asdict(each) for each in depths], "paused": [asdict(each) for each in paused]})
         return
-    columns = headings("queue", "kind*", "queued>", "due>", "running>", "oldest due>", "state")
+    columns = headings("queue*", "kind*", "queued>", "due>", "running>", "oldest due>", "state")
     table = TextTable("Queues", columns, empty="no job is queued or running")
     for each in depths:
         oldest = "" if each.oldest_due_s is None else span(each.oldest_due_s)

@@ -161,7 +161,8 @@ def _remarks(schedule: ScheduleRecovery) -> Iterator[str]:
 def _rows(swept: Sequence[ReconcilerRecovery]) -> TextTable:
     from trueup.reconcile.counts import OUTCOMES, in_words
 
-    columns = headings("reconciler*", "rows>", *(f"{in_words(name)}>" for name in OUTCOMES))
+    titles = (in_words(name).replace("quarantined", "quar.") for name in OUTCOMES)
+    columns = headings("reconciler*", "rows>", *(f"{title}>" for title in titles))
     table = TextTable("Rows", columns)
     for each in swept:
         counts = each.counts.as_dict()
@@ -199,7 +200,7 @@ def bars(counts: Sequence[int]) -> str:
 def _now(reconcilers: Sequence[ReconcilerRecovery], now: datetime) -> TextTable:
     from trueup.operate.recovery import per_second, short
 
-    counts = ("left>", "rate>", "done in>", "held>", "resting>", "quarantined>")
+    counts = ("left>", "rate>", "done in>", "held>", "resting>", "quar.>")
     table = TextTable("Reconcilers now", headings("reconciler*", *counts, "last sweep", "state"))
     for each in reconcilers:
         table.rows.append(
@@ -219,7 +220,7 @@ def _now(reconcilers: Sequence[ReconcilerRecovery], now: datetime) -> TextTable:
 def _overdue(report: Recovery) -> TextTable:
     from trueup.operate.recovery import short
 
-    columns = headings("queue", "kind*", "jobs>", "oldest>")
+    columns = headings("queue*", "kind*", "jobs>", "oldest>")
     table = TextTable("Overdue jobs", columns)
     for each in report.overdue:
         table.rows.append((each.queue, each.kind, f"{each.count:,}", short(each.oldest_s)))

@@ -123,7 +123,7 @@ def _alive(seen: dict[str, Any]) -> bool:
 
 
 def _queues(records: list[dict[str, Any]]) -> TextTable:
-    columns = headings("queue", "kind*", "queued>", "due>", "running>", "oldest due>")
+    columns = headings("queue*", "kind*", "queued>", "due>", "running>", "oldest due>")
     table = TextTable("Queues", columns, empty="no job is queued or running")
     for queue in records:
         oldest = "" if queue["oldest_due_s"] is None else span(queue["oldest_due_s"])
@@ -133,7 +133,7 @@ def _queues(records: list[dict[str, Any]]) -> TextTable:
 
 
 def _workers(records: list[dict[str, Any]]) -> TextTable:
-    columns = headings("worker*", "queues", "in hand>", "at a time>", "up>", "lease left>", "state")
+    columns = headings("worker*", "queues*", "in hand>", "at a time>", "up>", "lease left>", "state")
     table = TextTable("Workers", columns, empty=typed("no worker runs; start one: trueup worker --app module:app"))
     for worker in records:
         up = (datetime.now(UTC) - worker["started_at"]).total_seconds()
@@ -250,7 +250,9 @@ def _picture(seen: dict[str, Any]) -> RenderableType:
     from rich.text import Text
 
     heading = Text.assemble(("trueup status", "bold"), (f"  {seen['at'].astimezone():%H:%M:%S}  Ctrl-C ends", "dim"))
-    return Group(heading, Text(), *(output.drawn(table, titled=True) for table in tables(seen)))
+    return Group(
+        heading, Text(), *(output.drawn(table, output.terminal().width, titled=True) for table in tables(seen))
+    )
 
 
 async def _look_or_say_why_not(app: App) -> dict[str, Any]:
