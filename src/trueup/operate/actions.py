@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
+from trueup.operate.given import number_of
 from trueup.operate.operating import Operating, twin
 from trueup.store.actions import ActionRecord
 from trueup.store.store import Store
@@ -65,14 +66,14 @@ class ActionOperations(Operating):
             raise ConfigError(f"limit={limit!r}: from 1 to {MAX_LIST:,}")
         found = await self._actions.list(
             limit=limit + 1,
-            before=MAX_ID if after is None else int(after),
+            before=MAX_ID if after is None else number_of(after),
             within_s=None if within is None else duration_of("within", within).total_seconds(),
             actor=actor,
             via=via,
             action=action,
             what=what,
             name=name,
-            key=None if job is None else str(int(job)),
+            key=None if job is None else str(number_of(job)),
         )
         page = tuple(found[:limit])
         return ActionPage(page, page[-1].id if len(found) > limit else None)

@@ -19,6 +19,7 @@ from trueup.jobs.payload import encode_result
 from trueup.jobs.records import JobCount, JobDetails, JobFilter, JobPage, JobSummary, Pause, QueueDepth
 from trueup.jobs.states import FINAL, LIVE, JobState
 from trueup.operate.acting import Acting, Recorder
+from trueup.operate.given import number_of, numbers_of
 from trueup.operate.operating import Operating, twin
 from trueup.store.actions import Action
 from trueup.store.jobs import Jobs
@@ -79,7 +80,7 @@ class Operations(Operating):
 
     async def get(self, job_id: int) -> JobDetails | None:
         """Everything about a job, live or ended. None when it is unknown, or its history has passed its retention."""
-        record = await self._views.job(int(job_id))
+        record = await self._views.job(number_of(job_id))
         return None if record is None else JobDetails.of(record)
 
     async def list(
@@ -98,7 +99,7 @@ class Operations(Operating):
         if not 1 <= limit <= MAX_LIST:
             raise ConfigError(f"limit={limit!r}: from 1 to {MAX_LIST:,}")
         chosen = job_filter(state, kind, matching)
-        before = MAX_ID if after is None else int(after)
+        before = MAX_ID if after is None else number_of(after)
         down_to = await self._views.window(chosen.states, READ_AHEAD, before) if chosen.selective else 0
         records = await self._views.jobs(chosen, limit=limit + 1, before=before, down_to=down_to)
         jobs = tuple(map(JobSummary.of, records[:limit]))
@@ -129,35 +130,27 @@ class Operations(Operating):
         self, ids: Sequence[int], reason: str = "cancelled by a person", *, by: str | None = None
     ) -> Cancelled:
         """Cancel queued jobs; ask the holders of running ones to stop. Raises NotFound when none of them is live."""
-        did = await self._moved("cancel", by, reason, lambda jobs: _cancel(jobs, ids, reason))
-        if not did.cancelled and not did.asked:
-            raise NotFound(f"no queued or running job among {_list(ids)}")
+        did = await self._moved(
+            "cancel", ids, by, reason, lambda jobs, ids: _cancel(jobs, ids, reason), "no queued or running job among {}"
+        )
         self._events.emit(JobsCancelled(len(did.cancelled), len(did.asked), reason))
         return did
 
     async def retry(self, ids: Sequence[int], *, by: str | None = None) -> Retried:
         """Run jobs again now: `revive` those that are dead, `hurry` those that wait. Raises NotFound when none is either."""
-        did = await self._moved("retry", by, None, lambda jobs: _retry(jobs, ids))
-        if not did.revived and not did.hurried:
-            raise NotFound(f"no job that is dead or waits for its time among {_list(ids)}")
+        did = await self._moved("retry", ids, by, None, _retry, "no job that is dead or waits for its time among {}")
         if did.revived:
             self._events.emit(JobsRevived(len(did.revived)))
         return did
 
     async def hurry(self, ids: Sequence[int], *, by: str | None = None) -> set[int]:
         """Make queued jobs that wait for their time due now. Raises NotFound when none of them waits."""
-        hurried = await self._moved("hurry", by, None, lambda jobs: jobs.hurry(ids))
-        if not hurried:
-            raise NotFound(f"no job that waits for its time among {_list(ids)}")
-        return hurried
+        return await self._moved("hurry", ids, by, None, Jobs.hurry, "no job that waits for its time among {}")
 
     async def revive(self, ids: Sequence[int], *, by: str | None = None) -> set[int]:
         """Put dead jobs back into their queues with all attempts available again. Raises NotFound when none could be."""
-        revived = await self._moved("revive", by, None, lambda jobs: jobs.revive(ids))
-        if not revived:
-            raise NotFound(
-                f"no dead job that could be revived among {_list(ids)} (its unique key may be taken by a live one)"
-            )
+        none = "no dead job that could be revived among {} (its unique key may be taken by a live one)"
+        revived = await self._moved("revive", ids, by, None, Jobs.revive, none)
         self._events.emit(JobsRevived(len(revived)))
         return revived
 
@@ -165,9 +158,9 @@ class Operations(Operating):
         self, ids: Sequence[int], reason: str = "discarded by a person", *, by: str | None = None
     ) -> set[int]:
         """Remove dead jobs from the list; they count as cancelled. Raises NotFound when none is dead."""
-        discarded = await self._moved("discard", by, reason, lambda jobs: jobs.discard(ids, reason))
-        if not discarded:
-            raise NotFound(f"no dead job among {_list(ids)}")
+        discarded = await self._moved(
+            "discard", ids, by, reason, lambda jobs, ids: jobs.discard(ids, reason), "no dead job among {}"
+        )
         self._events.emit(JobsDiscarded(len(discarded), reason))
         return discarded
 
@@ -294,8 +287,21 @@ class Operations(Operating):
                 progress(len(ids))
         return total
 
-    async def _moved(self, what: str, by: str | None, detail: str | None, move: Callable[[Jobs], Awaitable[M]]) -> M:
-        return await self._move(self._recorder.action(what, "job", by=by, detail=detail), move)
+    async def _moved(
+        self,
+        what: str,
+        ids: Sequence[int],
+        by: str | None,
+        detail: str | None,
+        move: Callable[[Jobs, Sequence[int]], Awaitable[M]],
+        none: str,
+    ) -> M:
+        """Raises ConfigError for what are no ids, and NotFound with the text `none` when none of them was moved."""
+        chosen = numbers_of(ids)
+        moved = await self._move(self._recorder.action(what, "job", by=by, detail=detail), partial(_on, move, chosen))
+        if not _ids(moved):
+            raise NotFound(none.format(_list(chosen)))
+        return moved
 
     async def _move(self, action: Action, move: Callable[[Jobs], Awaitable[M]]) -> M:
         """The move and its record, in one transaction."""
@@ -399,5 +405,5 @@ def _paused_thing(queue: str | None, kind: str | None) -> tuple[What, str]:
 
 
 def _list(ids: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ids[:10]))
+    shown = ", ".join(map(str, ids[:10])) or "no ids"
     return shown if len(ids) <= 10 else f"{shown} and {len(ids) - 10} more"

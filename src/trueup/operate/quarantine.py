@@ -9,6 +9,7 @@ from typing import TypeAlias
 from trueup.errors import NotFound
 from trueup.events import RowsFreed
 from trueup.operate.acting import Acting
+from trueup.operate.given import row_key, row_keys
 from trueup.operate.operating import twin
 from trueup.operate.reconciler_records import ReconcilerRecords, Records
 from trueup.store.actions import Action
@@ -31,7 +32,7 @@ class QuarantineOperations(ReconcilerRecords):
     async def quarantined_row(self, name: str, key: str) -> Record:
         """Everything about one quarantined or discarded row, with all its errors. Raises NotFound that tells the row's state."""
         await self._known(name)
-        spellings = _spellings(key)
+        spellings = _spellings(row_key(key))
         found = await self._quarantine.show(name, spellings)
         record = next((found[each] for each in spellings if each in found), None)
         if record is None:
@@ -71,11 +72,12 @@ class QuarantineOperations(ReconcilerRecords):
 
     async def _free(self, action: str, name: str, keys: Sequence[str], move: Move, by: str | None) -> set[str]:
         await self._known(name)
-        spellings = [spelling for key in keys for spelling in _spellings(key)]
+        chosen = row_keys(keys)
+        spellings = [spelling for key in chosen for spelling in _spellings(key)]
         moved = await self._moved(self._recorder.action(action, "row", name, by=by), name, move, spellings)
         if moved:
             self._events.emit(RowsFreed(name, len(moved), FREED[action]))
-        return {key for key in keys if moved.intersection(_spellings(key))}
+        return {key for key in chosen if moved.intersection(_spellings(key))}
 
     async def _free_all(
         self, action: str, name: str, move: Move, progress: Callable[[int], None] | None, by: str | None
