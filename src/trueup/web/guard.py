@@ -38,6 +38,13 @@ _HOST = re.compile(rb"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1
 _ORIGIN = re.compile(rb"https?://([^/?#@\s]{1,300})")
 
 
+def no_text(name: str, given: Collection[str]) -> Collection[str]:
+    """Raises ConfigError for a text in place of a collection: its characters would be the names."""
+    if isinstance(given, str):
+        raise ConfigError(f"{name}={given!r}: give a list: [{given!r}]")
+    return given
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Who may ask, and how much.
@@ -53,6 +60,10 @@ class Rules:
     read_within: float = READ_WITHIN
     streamed: re.Pattern[str] | None = None
     csp: str = CSP
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for one host that is no list of hosts."""
+        no_text("hosts", self.hosts)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ, **more: Any) -> Rules:

@@ -346,6 +346,15 @@ def test_tokens_that_protect_nothing_are_refused(tokens: dict[str, str], said: s
         dashboard.Tokens(dict(tokens))
 
 
+def test_one_name_in_place_of_a_list_of_names_is_refused() -> None:
+    """Its characters would be the names: a person called "a" would be an operator."""
+    for given in ({"operators": "ann"}, {"proxies": "10.1.2.3"}):
+        with pytest.raises(ConfigError, match=r"^(operators|proxies)='.+': give a list: \['.+'\]$"):
+            dashboard.ProxyHeader(**given)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^hosts='ops.example': give a list: \['ops.example'\]$"):
+        dashboard.asgi(App("postgresql://a"), hosts="ops.example")
+
+
 def test_two_apps_need_two_names() -> None:
     one, other = App("postgresql://a"), App("postgresql://b")
     with pytest.raises(ConfigError, match="name them"):

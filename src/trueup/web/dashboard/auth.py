@@ -21,7 +21,7 @@ from typing import Protocol
 from starlette.requests import HTTPConnection
 
 from trueup.errors import ConfigError
-from trueup.web.guard import MIN_TOKEN
+from trueup.web.guard import MIN_TOKEN, no_text
 
 COOKIE = "trueup_session"
 SESSION_FOR = 12 * 3600  # seconds: a working day
@@ -146,11 +146,12 @@ class ProxyHeader:
         proxies: Collection[str] = ("127.0.0.1", "::1"),
         secret: str | None = None,
     ) -> None:
-        """`secret` signs forms; give one when several processes serve the dashboard. Raises ConfigError for a bad address."""
+        """`secret` signs forms; give one when several processes serve the dashboard. Raises ConfigError for a bad address, and for one name that is
+        no list of names."""
         self._header = header.lower()
-        self._operators = frozenset(operators)
+        self._operators = frozenset(no_text("operators", operators))
         try:
-            self._proxies = [ip_network(proxy) for proxy in proxies]
+            self._proxies = [ip_network(proxy) for proxy in no_text("proxies", proxies)]
         except ValueError as error:
             raise ConfigError(f"auth: proxies={list(proxies)!r}: {error}") from None
         self.key = hashlib.sha256(secret.encode()).digest() if secret else secrets.token_bytes(32)
