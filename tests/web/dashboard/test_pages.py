@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import combinations
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,13 +13,14 @@ import psycopg
 import pytest
 
 from tests.web.dashboard.test_who_may import OPERATOR, TOKENS, client
-from trueup import App, Retry, Row
+from trueup import App, Retry, Row, To
 from trueup.jobs.records import JobError
 from trueup.schedules.once import Once
 from trueup.store.flow import SweptSpan
 from trueup.testing.worker import ManualWorker
 from trueup.web import dashboard
 from trueup.web.dashboard.api.endpoints import ENDPOINTS
+from trueup.web.dashboard.pages.overview import by_kind
 from trueup.web.dashboard.pages.reconcilers import Waiting, _measured, _rate, _story
 from trueup.web.dashboard.visit import Visit
 
@@ -352,3 +354,39 @@ async def test_the_list_of_jobs_shows_their_arguments_live_and_ended_unless_they
     ]
     assert "xxx…" in page
     assert "x" * 200 not in page
+
+
+async def test_a_kind_keeps_its_place_on_the_overview_while_its_jobs_come_and_go() -> None:
+    """A page on a second screen does not jump whenever a short job begins or ends. The dashboard may not know the App's kinds."""
+    live = [
+        {"kind": kind, "queue": queue, "queued": 1, "due": 1, "running": 0, "oldest_due_s": 1.0}
+        for queue, kind in (("a", "z"), ("b", "a"), ("b", "m"))
+    ]
+    ended = [{"kind": kind, "state": "done", "count": 3} for kind in "zam"]
+    for declared in ({}, {"z": "a", "a": "b", "m": "b"}):
+        for some in (*combinations(live, 0), *combinations(live, 1), *combinations(live, 2), tuple(live)):
+            assert [row["key"] for row in by_kind(list(some), ended, declared)] == ["a", "m", "z"]
+    rows = by_kind([*live, {**live[2], "queue": "c"}], ended, {"z": "a"})
+    assert [(row["key"], row["queue"]) for row in rows] == [("a", "b"), ("m", "b"), ("m c", "c"), ("z", "a")]
+    assert by_kind([], ended, {"z": "a"})[2]["queue"] == "a"
+
+
+async def test_rows_without_a_time_at_which_they_were_due_count_as_handled(app: App, database_url: str) -> None:
+    """Without stale_for= and due_at= no row is late; the recovery page and `trueup recovery` say the same of it."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(TABLES)  # type: ignore[arg-type]
+
+    @app.table("papers", key="id", state="state", changed_at="made_at").reconcile("new", every="1h")
+    async def file(row: Row) -> To:
+        return To("filed")
+
+    worker = ManualWorker(app)
+    await worker.begin()
+    await worker.sweep("file")
+    await worker.end()
+    (known,) = (await app.recovery("1h")).reconcilers
+    assert (known.counts.claimed, known.lateness.count) == (3, 0)
+    async with client(dashboard.asgi(app)) as here:
+        (shown,) = re.findall(r'<tr data-key="file">.*?</tr>', (await here.get("/trueup/recovery")).text, re.DOTALL)
+    assert '<td class="num">3</td>' in shown
+    assert "3 on time" in shown

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from trueup.store.flow import JobSpan
@@ -31,7 +34,8 @@ async def overview(visit: Visit) -> dict[str, Any]:
     workers = [each for each in await source.shared("workers", source.fleet.workers) if each["alive"]]
     planning = await source.shared("planning", views.planning)
     begins = [span.begins_at for span in spans]
-    kinds = _by_kind(queues, await source.shared("ended", lambda: views.ended(3600.0), 5.0))
+    declared = {job.kind: job.queue for job in visit.app.registry}
+    kinds = by_kind(queues, await source.shared("ended", lambda: views.ended(3600.0), 5.0), declared)
     return {
         "window": window,
         "windows": list(WINDOWS),
@@ -131,11 +135,16 @@ def _next_tick(seconds: float | None) -> str:
     return f"tick in {length(seconds)}" if seconds >= 0 else f"tick late by {length(-seconds)}"
 
 
-def _by_kind(queues: list[Any], ended: list[Any]) -> list[dict[str, Any]]:
+def by_kind(queues: list[Any], ended: list[Any], declared: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The live jobs of each kind and queue, and how many of the kind ended. A kind keeps its place when its last live job ends."""
     counts: dict[str, dict[str, int]] = {}
     for record in ended:
         counts.setdefault(record["kind"], {})[record["state"]] = record["count"]
     rows = [{**each, "later": each["queued"] - each["due"], "ended": counts.get(each["kind"], {})} for each in queues]
-    idle = sorted(counts.keys() - {each["kind"] for each in queues})
-    nothing = {"queue": "", "due": 0, "later": 0, "running": 0, "oldest_due_s": None}
-    return [*rows, *({**nothing, "kind": kind, "ended": counts[kind]} for kind in idle)]
+    nothing = {"due": 0, "later": 0, "running": 0, "oldest_due_s": None}
+    idle = counts.keys() - {each["kind"] for each in queues}
+    rows += [{**nothing, "kind": kind, "queue": declared.get(kind, ""), "ended": counts[kind]} for kind in idle]
+    rows.sort(key=itemgetter("kind", "queue"))
+    for before, row in pairwise([{"kind": None}, *rows]):
+        row["key"] = row["kind"] if row["kind"] != before["kind"] else f"{row['kind']} {row['queue']}"
+    return rows

@@ -63,7 +63,7 @@ def _ticks(each: ScheduleRecovery) -> Any:
 
 
 def _rows(each: ReconcilerRecovery) -> Any:
-    handled, late = each.lateness.count, each.lateness.late
+    handled, late = each.counts.claimed, each.lateness.late
     return charts.shares(
         f"Rows of {each.name}",
         [("on time", "ok", max(0, handled - late)), ("late", "warn", late), ("left", "bad", each.backlog or 0)],
