@@ -356,6 +356,43 @@ async def test_the_list_of_jobs_shows_their_arguments_live_and_ended_unless_they
     assert "x" * 200 not in page
 
 
+UNREADABLE = (
+    *("attempts=three", "attempts=-1", "older=yesterday", "older=1+day+or+so", "state=deadd", "state=dead&state=x"),
+    *("arg=order", "arg=%3D7", "arg=a%3D1&arg=a%3D2", "arg=a%3D1&arg=a.b%3D2", "arg=a.b%3D2&arg=a%3D1"),
+    *(f"error={'x' * 201}", "kind=%00", "queue=a%00b", "&".join(f"arg=a{number}%3D1" for number in range(51))),
+)
+
+
+@pytest.mark.parametrize("filters", UNREADABLE, ids=lambda filters: filters[:30])
+async def test_a_filter_that_cannot_be_read_matches_nothing_and_nothing_is_acted_on(app: App, filters: str) -> None:
+    """ "Discard all" of a page that ignored it would discard the others, too."""
+
+    @app.job
+    async def send(order: int) -> None: ...
+
+    await send.enqueue(7)
+    site = dashboard.asgi(app, undo_for=0.0)
+    async with client(site) as here:
+        assert (await here.get(f"/trueup/jobs?{filters}")).status_code == 400
+        page = (await here.get("/trueup/jobs")).text
+        (csrf,) = set(re.findall(r'name="csrf" value="([^"]+)"', page))
+        form = {"csrf": csrf, "back": "/trueup/jobs"}
+        await here.post(f"/trueup/jobs-matching/cancel?{filters}", data=form)
+        answer = await here.get("/trueup/jobs")
+    assert 'class="said wrong"' in answer.text
+    assert "run-line" not in answer.text
+    assert (await app.jobs.count(state="queued")).number == 1
+
+
+@pytest.mark.parametrize("filters", ["via=x", "job=x", "within=x", "what=x", "before=x", f"actor={'x' * 201}"])
+async def test_a_filter_of_the_audit_log_that_cannot_be_read_is_refused(app: App, filters: str) -> None:
+    await app.open()
+    async with client(dashboard.asgi(app)) as here:
+        answer = await here.get(f"/trueup/audit?{filters}")
+    assert answer.status_code == 400
+    assert filters.partition("=")[0] in answer.text.lower()
+
+
 async def test_a_kind_keeps_its_place_on_the_overview_while_its_jobs_come_and_go() -> None:
     """A page on a second screen does not jump whenever a short job begins or ends. The dashboard may not know the App's kinds."""
     live = [

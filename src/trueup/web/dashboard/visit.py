@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 
 from trueup.app import App
-from trueup.durations import parse_duration
+from trueup.durations import duration_of
 from trueup.errors import ConfigError, NotFound
 from trueup.jobs.records import JobProgress
 from trueup.web.dashboard.auth import Person
@@ -20,11 +20,15 @@ from trueup.web.dashboard.formats import Redact, shown
 from trueup.web.dashboard.source import Source
 
 SHOWN, MAX_SHOWN = 100, 1_000  # rows of a list on a live page; the most that a person may ask for
+MAX_VALUES = 50  # of one parameter
 SLASH = "~"  # in our addresses, for a slash in a name: no name has one, and some proxies decode %2F
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
+    """Parameters of the address that cannot be read raise ConfigError: a filter that is ignored would show, and act on, more than
+    was asked for."""
+
     request: Request
     person: Person
     source: Source
@@ -61,17 +65,21 @@ class Visit:
         return replace(stored, note=str(note.get("note", "")) if isinstance(note, Mapping) else str(note))
 
     def text(self, name: str, most: int = 200) -> str | None:
-        """A parameter of the address, without what PostgreSQL cannot store."""
-        given = self.request.query_params.get(name)
-        return clean(given, most) if given else None
+        return readable(name, self.request.query_params.get(name, ""), most) or None
 
     def texts(self, name: str) -> tuple[str, ...]:
-        given = (clean(each, 200) for each in self.request.query_params.getlist(name))
-        return tuple(each for each in given if each)[:50]
+        given = [readable(name, each, 200) for each in self.request.query_params.getlist(name)]
+        if len(given) > MAX_VALUES:
+            raise ConfigError(f"{name}: at most {MAX_VALUES} values")
+        return tuple(each for each in given if each)
 
     def number(self, name: str, least: int, most: int) -> int | None:
-        given = self.request.query_params.get(name, "")
-        return max(least, min(most, int(given))) if given.isascii() and given.isdigit() and len(given) < 20 else None
+        given = self.text(name)
+        if given is None:
+            return None
+        if not (given.isascii() and given.isdigit() and len(given) < 20):
+            raise ConfigError(f"{name} {given!r} is not a whole number")
+        return max(least, min(most, int(given)))
 
     @property
     def most(self) -> int:
@@ -90,12 +98,10 @@ class Visit:
         )
 
     def duration(self, name: str) -> str | None:
-        """A parameter such as 24h; None, and so no filter, for one that cannot be read."""
+        """A parameter such as 24h."""
         given = self.text(name, 20)
-        try:
-            parse_duration(given)
-        except ConfigError:
-            return None
+        if given is not None:
+            duration_of(name, given)
         return given
 
     def part(self, name: str) -> str:
@@ -104,6 +110,14 @@ class Visit:
         if "\x00" in value or any("\ud800" <= character <= "\udfff" for character in value):
             raise NotFound("there is nothing of that name")
         return value
+
+
+def readable(name: str, given: str, most: int) -> str:
+    """The text without blanks around it. Raises ConfigError if PostgreSQL cannot store it, or it is too long."""
+    text = given.strip()
+    if clean(text, most) != text:
+        raise ConfigError(f"{name}: at most {most} characters, and none that PostgreSQL cannot store")
+    return text
 
 
 def clean(text: str, most: int) -> str:

@@ -17,7 +17,7 @@ from trueup.web.dashboard.pages import jobs as pages
 from trueup.web.dashboard.pages import overview as overview_page
 from trueup.web.dashboard.pages import reconcilers as reconciler_pages
 from trueup.web.dashboard.pages.schedules import Backfill
-from trueup.web.dashboard.visit import Visit, clean
+from trueup.web.dashboard.visit import Visit, clean, readable
 
 COUNT_FOR = 10.0  # seconds that a request waits for a count; unlike a page, a program asks once
 
@@ -194,7 +194,7 @@ async def dry_run(visit: Visit, query: Any, body: models.DryRunAsked) -> BaseMod
 
 
 async def act_on_row(visit: Visit, query: Any, body: models.Key) -> BaseModel:
-    name, key, operations = visit.part("name"), clean(body.key, 1000), visit.app.reconcilers
+    name, key, operations = visit.part("name"), readable("key", body.key, 1000), visit.app.reconcilers
     action = visit.part("action")
     if action not in ("release", "discard"):
         raise NotFound(f"there is no action {action!r} on rows")
@@ -246,13 +246,13 @@ async def alerts(visit: Visit, query: Any, body: Any) -> BaseModel:
 
 async def actions(visit: Visit, query: models.ActionQuery, body: Any) -> BaseModel:
     page = await visit.app.actions.list(
-        actor=_clean(query.actor),
+        actor=_text("actor", query.actor),
         via=query.via,
-        action=_clean(query.action),
+        action=_text("action", query.action),
         what=query.what,
-        name=_clean(query.name),
+        name=_text("name", query.name),
         job=query.job,
-        within=_clean(query.within),
+        within=_text("within", query.within),
         limit=query.limit,
         after=query.before,
     )
@@ -338,14 +338,18 @@ def _wanted(given: models.JobFilter) -> dict[str, Any]:
     """The conditions as `app.jobs.list` takes them."""
     return {
         "state": list(given.state) or None,
-        "kind": _clean(given.kind),
-        "queue": _clean(given.queue),
-        "schedule": _clean(given.schedule),
+        "kind": _text("kind", given.kind),
+        "queue": _text("queue", given.queue),
+        "schedule": _text("schedule", given.schedule),
         "min_attempts": given.attempts,
-        "arguments": pages.arguments(tuple(clean(each, 200) for each in given.arg)) or None,
-        "error_contains": _clean(given.error),
-        "older_than": _clean(given.older),
+        "arguments": pages.arguments(tuple(readable("arg", each, 200) for each in given.arg)) or None,
+        "error_contains": _text("error", given.error),
+        "older_than": _text("older", given.older),
     }
+
+
+def _text(name: str, given: str | None) -> str | None:
+    return readable(name, given or "", 200) or None
 
 
 def _clean(text: str | None) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from trueup.errors import NotFound
+from trueup.errors import ConfigError, NotFound
 from trueup.jobs.records import JobDetails, JobPage
 from trueup.jobs.states import JobState
 from trueup.store.views import MAX_ID
@@ -20,10 +20,12 @@ STATE_NAMES = frozenset(map(str, JobState))
 
 
 def wanted(visit: Visit) -> dict[str, Any]:
-    """The filters of the address, as `app.jobs.list` takes them. A filter that cannot be read is ignored."""
-    states = [state for state in visit.texts("state") if state in STATE_NAMES]
+    """The filters of the address, as `app.jobs.list` takes them. Raises ConfigError for one that cannot be read."""
+    states = visit.texts("state")
+    if unknown := [state for state in states if state not in STATE_NAMES]:
+        raise ConfigError(f"state {unknown[0]!r}: there are {', '.join(JobState)}")
     given: dict[str, Any] = {
-        "state": states or None,
+        "state": list(states) or None,
         "kind": visit.text("kind"),
         "queue": visit.text("queue"),
         "schedule": visit.text("schedule"),
@@ -139,19 +141,20 @@ async def one(visit: Visit) -> JobDetails:
 
 
 def arguments(written: tuple[str, ...]) -> dict[str, Any]:
-    """`order=7`, `customer.country=DE`: names with dots into objects, and values as JSON or else as text."""
+    """`order=7`, `customer.country=DE`: names with dots into objects, and values as JSON or else as text.
+
+    Raises ConfigError for one without a name or `=`, and for two that no job can meet."""
     found: dict[str, Any] = {}
     for each in written:
         name, equals, value = each.partition("=")
         *path, last = name.strip().split(".")
-        inner = found
-        for part in path if equals and last else ():
-            inner = inner.setdefault(part, {})
-            if not isinstance(inner, dict):
-                break
-        else:
-            if equals and last:
-                inner[last] = _read(value.strip())
+        if not equals or not last:
+            raise ConfigError(f"argument {each!r}: write it as name=value")
+        inner: Any = found
+        for part in path:
+            inner = inner.setdefault(part, {}) if isinstance(inner, dict) else None
+        if not isinstance(inner, dict) or inner.setdefault(last, read := _read(value.strip())) != read:
+            raise ConfigError(f"argument {each!r}: another condition wants another value")
     return found
 
 
