@@ -1,4 +1,4 @@
-"""Yesterday, when everything was still fine: `python -m trueup.demo.yesterday HOURS USERS`, by a clock that is HOURS slow.
+"""Yesterday, when everything was still fine, by a clock that is slow.
 
 The users are created as the API creates them. A worker starts, sends what is due, which is nothing yet, and stops. That is the
 last heartbeat of the fleet.
@@ -7,19 +7,17 @@ last heartbeat of the fleet.
 from __future__ import annotations
 
 import asyncio
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from trueup.demo import application
-from trueup.demo.orphan import end_with_parent
 from trueup.demo.people import everybody
 from trueup.testing.clock import ManualClock
 
 SWEPT_WITHIN = 60.0  # seconds
 
 
-async def main(ago: timedelta, users: int) -> None:
+async def relive(ago: timedelta, users: int) -> None:
     then = datetime.now(UTC) - ago
     service = application.build(ManualClock(then))
     await service.prepare()
@@ -49,8 +47,3 @@ async def _seed(tx: Any, service: Any, users: int, then: datetime, ago: timedelt
 
 async def _never_swept(app: Any) -> bool:
     return all(each["last_swept_at"] is None for each in await app.reconcilers.list())
-
-
-if __name__ == "__main__":
-    end_with_parent()
-    asyncio.run(main(timedelta(hours=float(sys.argv[1])), int(sys.argv[2])))
