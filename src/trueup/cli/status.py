@@ -11,7 +11,7 @@ import typer
 
 from trueup.cli import output
 from trueup.cli.ages import ago, span, to_second
-from trueup.cli.checks import show_checks
+from trueup.cli.doctor import show_checks
 from trueup.cli.errors import WRONG, WrongUsage, say_error
 from trueup.cli.options import duration_option, switch, with_session
 from trueup.cli.output import TextTable, headings
