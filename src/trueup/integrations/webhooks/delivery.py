@@ -7,23 +7,26 @@ have reached the receiver or not, and is worth another attempt with the same key
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from ipaddress import ip_address
 from typing import Any, Self
+from uuid import UUID
 
 import httpx
 
 from trueup.clock import elapsed
 from trueup.durations import Duration, duration_of, format_duration
-from trueup.errors import ConfigError
+from trueup.errors import ConfigError, InvalidArguments
 from trueup.integrations.webhooks.errors import DeliveryFailed, DeliveryPostponed, DeliveryRefused
 from trueup.integrations.webhooks.guard import AddressGuard
-from trueup.integrations.webhooks.payload import encode
 from trueup.integrations.webhooks.retry_after import retry_after
 from trueup.integrations.webhooks.signing import signature_headers, signing_keys
 from trueup.integrations.webhooks.target import checked_headers, header_of, parse_url, shown, without_secrets
@@ -216,3 +219,35 @@ def _size(value: object) -> int:
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_READ:
         raise ConfigError(f'max_response={value!r:.80}: write it like "64KiB", up to "16MiB", or in bytes')
     return size
+
+
+def encode(payload: Mapping[str, Any]) -> bytes:
+    """The body of a delivery: the same bytes for the same payload, in every process and at every attempt. Compact JSON in UTF-8.
+
+    Keys are sorted, because a later release, or the database, may return them in another order; moments are written in UTC, because
+    each session has a time zone of its own. Sets are refused: their order differs from process to process. Raises InvalidArguments
+    when the payload cannot be written as JSON.
+    """
+    if not isinstance(payload, Mapping):
+        raise InvalidArguments(f"payload: a mapping is needed, not {type(payload).__name__}")
+    try:
+        return json.dumps(
+            dict(payload), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+        ).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArguments(f"payload: it cannot be written as JSON: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime() if value.tzinfo is not None:
+            return value.astimezone(UTC).isoformat()
+        case date() | time():
+            return value.isoformat()
+        case UUID() | Decimal():
+            return str(value)
+        case Enum():
+            return value.value
+        case Mapping():
+            return dict(value)
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
