@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from trueup.embedded.embedded import EmbeddedPostgres
     from trueup.store.explained import Explained
     from trueup.store.store import Store
-    from trueup.work.leases.lease import LeaseContext
-    from trueup.work.leases.leasing import Leasing
+    from trueup.work.leases.lease import LeaseContext, Leasing
 
 
 class OnDatabase:
@@ -174,7 +173,7 @@ class OnDatabase:
     @property
     def _leasing(self) -> Leasing:
         with BUILDING:
-            from trueup.work.leases.leasing import Leasing
+            from trueup.work.leases.lease import Leasing
         return Leasing(lambda: self.store, self.settings, self.events)
 
     def _explained(self, tx: Any = None) -> Explained:

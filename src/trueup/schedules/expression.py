@@ -49,7 +49,8 @@ class Expression:
         if reading.microsecond:
             reading = reading.replace(microsecond=0) + timedelta(seconds=1)
         day = reading.date()
-        if self._matches(day) and (found := self._time_from(reading.hour, reading.minute, reading.second)):
+        matches = day.month in self._days.months and self._days.match_day(day)
+        if matches and (found := self._time_from(reading.hour, reading.minute, reading.second)):
             return datetime.combine(day, found)
         following = self._day_after(day)
         if following is None:
@@ -60,15 +61,12 @@ class Expression:
         """The expression in English, for people."""
         return self._days.explain()
 
-    def _matches(self, day: date) -> bool:
-        return day.month in self._days.months and self._days.match_day(day)
-
     def _day_after(self, day: date) -> date | None:
         last = min(day, _LAST_DAY - MAX_WAIT) + MAX_WAIT
         while day < last:
             day += _DAY
             if day.month not in self._days.months:
-                day = _last_of_month(day)
+                day = (day.replace(day=28) + 4 * _DAY).replace(day=1) - _DAY  # the last of this month
             elif self._days.match_day(day):
                 return day
         return None
@@ -89,7 +87,3 @@ class Expression:
             if at < len(self.seconds):
                 return match, self.seconds[at]
         return None
-
-
-def _last_of_month(day: date) -> date:
-    return (day.replace(day=28) + 4 * _DAY).replace(day=1) - _DAY

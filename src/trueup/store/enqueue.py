@@ -25,10 +25,11 @@ from trueup.store.db.pool import Pool
 from trueup.store.db.repeating import repeated, repeated_sync
 from trueup.store.db.steps import drive, drive_sync, fetch, fetch_sync
 from trueup.store.inserting import ONE_STATEMENT, Inserting, Stored, StoredMany, first_of, in_order
-from trueup.store.replay import Replay
 
 BLOCK = 64 * 1024  # bytes of COPY data sent at a time
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_BYTES = 4 * 1024 * 1024  # of what is kept to be read again; a longer batch stays within bounded memory
+EACH = 400  # bytes that a job takes besides its texts
 
 
 class Enqueue:
@@ -260,3 +261,36 @@ def _escape(text: str) -> str:
     if "\n" in text or "\t" in text or "\r" in text:
         text = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     return text
+
+
+class Replay:
+    """Jobs of a batch that can be read again, for a transaction that is repeated as a whole.
+
+    A list is simply read again. Of an iterator, jobs are kept while they are few.
+    """
+
+    def __init__(self, drafts: Iterable[Draft]) -> None:
+        self._source = drafts
+        self._rest = iter(drafts)
+        self._again = self._rest is not drafts
+        self._kept: list[Draft] = []
+        self._size = 0
+
+    def possible(self) -> bool:
+        """Whether all that was read can be read again. If not, it must not be."""
+        return self._again or self._size <= MAX_BYTES
+
+    def __iter__(self) -> Iterator[Draft]:
+        """From the beginning, and then on from where the source was left."""
+        if self._size > MAX_BYTES:
+            assert self._again
+            yield from self._source
+            return
+        yield from tuple(self._kept)
+        for draft in self._rest:
+            self._size += len(draft.args) + len(draft.meta or "") + EACH
+            if self._size <= MAX_BYTES:
+                self._kept.append(draft)
+            else:
+                self._kept.clear()
+            yield draft

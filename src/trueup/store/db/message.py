@@ -13,6 +13,7 @@ nothing of it.
 from __future__ import annotations
 
 import itertools
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -25,7 +26,17 @@ from psycopg.adapt import Transformer
 from psycopg.pq import Escaping, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-from trueup.store.db.placeholders import PLACEHOLDER, numbered
+PLACEHOLDER = re.compile(rb"%\((\w+)\)s|%%")
+
+
+@cache
+def numbered(query: bytes) -> tuple[bytes, tuple[str, ...]]:
+    """The statement with numbers for its parameters, and their names in that order."""
+    names = tuple(dict.fromkeys(found[1] for found in PLACEHOLDER.finditer(query) if found[1] is not None))
+    numbers = {name: b"$%d" % number for number, name in enumerate(names, 1)}
+    text = PLACEHOLDER.sub(lambda found: b"%" if found[1] is None else numbers[found[1]], query)
+    return text, tuple(name.decode() for name in names)
+
 
 Fetched = list[tuple[Any, ...]]
 Params = Mapping[str, Any]

@@ -8,10 +8,12 @@ from typing import Any, Generic, TypeVar
 
 from trueup.clock import Clock
 from trueup.store.db.load import Statements
+from trueup.store.db.message import Fetched
 from trueup.store.db.repository import Database
 from trueup.store.fitted import Fit, PurgeStatements, RowStatements
 from trueup.store.rows.apart import search_time
 from trueup.store.rows.compose import steering
+from trueup.store.rows.evaluating import Refusal, record
 from trueup.store.rows.tables import Found
 
 MAX_SEARCHING = timedelta(seconds=4)  # for a statement that looks for a row whose evaluation raises, or takes too long
@@ -61,3 +63,23 @@ class OnTable(Generic[S]):
         ((gone, until, key),) = await self.claiming.fetch_steered(self.steer, query, params)
         self.set_aside_until = (until, key or "")
         return int(gone)
+
+    async def refuse(self, refusals: Sequence[Refusal]) -> set[str]:
+        """Record failed attempts of rows that are not claimed, so that they rest or are in quarantine. Returns the recorded keys."""
+        return await record(self, refusals)
+
+    async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
+        """How many rows match now, up to a number; with `late_by` only those due or stale for longer than that."""
+        seconds = None if late_by is None else late_by.total_seconds()
+        ((count,),) = await self._counted("waiting", {**self.about_window(), "most": most, "late_by": seconds})
+        return int(count)
+
+    # -- what the two kinds of statements differ in -------------------------------------------------------------------
+
+    def about_window(self) -> dict[str, Any]:
+        """The parameters of statements that look at a window of rows."""
+        raise NotImplementedError
+
+    async def _counted(self, name: str, params: dict[str, Any]) -> Fetched:
+        """The answer of a statement that only reads. If `where=` raises, it passes over rows that are known to raise."""
+        raise NotImplementedError

@@ -25,7 +25,7 @@ from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
 from trueup.store.fitted import Fit, Look, PurgeStatements
 from trueup.store.rows.compose import Purging
-from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, evaluate, record
+from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, evaluate
 from trueup.store.rows.on_table import OnTable
 from trueup.store.rows.tables import Found
 
@@ -34,16 +34,10 @@ BEFORE = 2  # statements in front of each batch: `begin`, and the planner's sett
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class Picked(KnownRow):
     """A row to be taken by its key."""
 
-    key: str  # as trueup's `rows` has it
-    whole_key: str | None
-    state: str | None
     order: str | None
-    attempt: int  # failed attempts on record
-    term: int | None  # of its record
-    last_error: str | None  # the type of its last failure
     key_texts: tuple[str, ...]
 
 
@@ -207,7 +201,7 @@ class Purges(OnTable[PurgeStatements]):
         query = self.made.pick(state, after=after is not None, where=where)
         rows = await self.claiming.fetch_steered(self.steer, query, params)
         return [
-            Picked(key, whole, of, order, attempt, term, last_error, tuple(texts))
+            Picked(key, whole, of, attempt, term, last_error, order, tuple(texts))
             for key, whole, of, order, attempt, term, last_error, *texts in rows
         ]
 
@@ -223,9 +217,8 @@ class Purges(OnTable[PurgeStatements]):
         return await evaluate(self, self.made.forgetting.evaluate(), rows)
 
     async def refuse(self, refusals: Sequence[Refusal]) -> set[str]:
-        """Record failed attempts, so that these rows rest or are in quarantine. Returns the keys that were recorded."""
         self.passing = True
-        return await record(self, refusals)
+        return await super().refuse(refusals)
 
     async def forget(self, unread: Sequence[str] = ()) -> None:
         """Delete some of the records of rows that are gone or no longer match.
@@ -253,19 +246,11 @@ class Purges(OnTable[PurgeStatements]):
             return Clearance(due)
         return Clearance(0, f"{due:,} of {there:,} rows would be changed, more than max_fraction={fraction:g} allows")
 
-    async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
-        """How many rows match now, up to a number; with `late_by` only those due or stale for longer than that."""
-        seconds = None if late_by is None else late_by.total_seconds()
-        params = {**self.about_window(), "most": most, "late_by": seconds}
-        ((count,),) = await self._counted("purgeable", params)
-        return int(count)
-
     async def listed(self, most: int) -> Fetched:
         """(key, state, due since) of the rows that match now, oldest first."""
-        return await self._counted("purge_list", {**self.about_window(), "most": most})
+        return await self._counted("listed", {**self.about_window(), "most": most})
 
     async def _counted(self, name: str, params: dict[str, Any]) -> Fetched:
-        """The answer of a statement that only reads. If `where=` raises, it passes over rows that are known to raise."""
         try:
             return await self.claiming.fetch_steered(self.steer, getattr(self.composer, name)(), params)
         except psycopg.Error as error:

@@ -33,7 +33,7 @@ from trueup.store.rows.asks import Asks, Done, keyed
 from trueup.store.rows.batch import MIN_WINDOW, Position
 from trueup.store.rows.claiming import RowClaims
 from trueup.store.rows.compose import Composer, steering
-from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, evaluate, record
+from trueup.store.rows.evaluating import Evaluated, KnownRow, evaluate
 from trueup.store.rows.on_table import OnTable
 from trueup.store.rows.tables import Found
 
@@ -145,10 +145,6 @@ class Rows(OnTable[RowStatements]):
     async def evaluate(self, rows: Sequence[KnownRow]) -> Evaluated:
         """Find those of these rows whose evaluation raises."""
         return await evaluate(self, self.made.once("evaluate"), rows)
-
-    async def refuse(self, refusals: Sequence[Refusal]) -> set[str]:
-        """Record failed attempts of rows that are not claimed, so that they rest or are in quarantine. Returns the recorded keys."""
-        return await record(self, refusals)
 
     # -- settling -----------------------------------------------------------------------------------------------------
 
@@ -270,13 +266,6 @@ class Rows(OnTable[RowStatements]):
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
-        """How many rows match now, up to a number; with `late_by` only those due or stale for longer than that."""
-        seconds = None if late_by is None else late_by.total_seconds()
-        params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most, "late_by": seconds}
-        ((count,),) = await self._counted("waiting", params)
-        return int(count)
-
     async def listed(self, most: int) -> list[tuple[str, str | None, datetime | None, int, Mapping[str, Any]]]:
         """(key, state, due since, attempts, the row) of the rows that match now, in the reconciler's order. Claims nothing."""
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
@@ -285,7 +274,6 @@ class Rows(OnTable[RowStatements]):
         return [(*row[:4], dict(zip(made.columns, row[4:], strict=True))) for row in rows]
 
     async def _counted(self, name: str, params: dict[str, Any]) -> Fetched:
-        """The answer of a statement that claims nothing; guarded, after `where=` has raised."""
         try:
             return await self.claiming.fetch_steered(self.steer, self.made.once(name, guarded=self.guarded), params)
         except psycopg.Error as error:

@@ -31,8 +31,7 @@ from trueup.store.rows.asks import Done
 from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.rows import Rows, check_readable
 from trueup.work.calling import Caller, is_own_ending
-from trueup.work.rows.handled import Handled, certain, gone
-from trueup.work.rows.held import RowInHand
+from trueup.work.rows.held import Handled, RowInHand, certain, gone
 from trueup.work.rows.refusals import OutcomeUndone, RowBusy
 from trueup.work.rows.row_lock import Follow, Locking, nothing
 

@@ -42,12 +42,12 @@ class Endpoint:
 
 async def overview(visit: Visit, query: Any, body: Any) -> BaseModel:
     report = await visit.source.shared("check", visit.app.check, 2.0)
-    workers = await visit.source.shared("workers", visit.source.fleet.workers)
+    workers = await visit.source.workers()
     return models.Overview(
         at=visit.now,
         ok=report.ok,
         findings=list(report.findings),
-        queues=[QueueDepth(**each) for each in await visit.source.shared("queues", visit.app.store.views.queues)],
+        queues=[QueueDepth(**each) for each in await visit.source.queues()],
         workers_alive=sum(each["alive"] for each in workers),
     )
 
@@ -102,8 +102,8 @@ async def stop_run(visit: Visit, query: Any, body: Any) -> BaseModel:
 
 
 async def fleet(visit: Visit, query: Any, body: Any) -> BaseModel:
-    workers = await visit.source.shared("workers", visit.source.fleet.workers)
-    leases = await visit.source.shared("leases", visit.source.fleet.leases)
+    workers = await visit.source.workers()
+    leases = await visit.source.shared("leases", visit.app.store.views.leases)
     return models.Fleet(
         workers=[models.Worker.model_validate({**each, "holder": str(each["holder"])}) for each in workers],
         leases=[models.Lease(**each) for each in leases],
@@ -210,7 +210,7 @@ async def recovery(visit: Visit, query: models.RecoveryQuery, body: Any) -> Base
 
 
 async def queues(visit: Visit, query: Any, body: Any) -> BaseModel:
-    depths = await visit.source.shared("queues", visit.app.store.views.queues)
+    depths = await visit.source.queues()
     paused = await visit.app.jobs.paused()
     return models.Queues(
         queues=[QueueDepth(**each) for each in depths],
