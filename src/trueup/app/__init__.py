@@ -170,7 +170,7 @@ class App(Declaring):
         with BUILDING:
             from trueup.operate.recovery import recovery
         store = await self.open()
-        async with self._explained():
+        async with self.store.explained():
             return await recovery(
                 store, duration_of("since", since), self.settings.keep_ticks, backlog or self.reconcilers.behind
             )

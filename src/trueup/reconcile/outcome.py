@@ -14,6 +14,7 @@ from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
 from trueup.jobs.job import Draft
 from trueup.options import flag
+from trueup.texts import fault_in_text
 
 State = str | int | Enum
 
@@ -136,17 +137,9 @@ def state_text(state: State) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ConfigError(f"state {state!r}: a text or a whole number is needed, or an Enum of such")
     text = str(value)
-    if "\0" in text or not _encodable(text):
+    if fault_in_text(text, "state"):
         raise ConfigError(f"state {state!r}: PostgreSQL cannot store this text")
     return text
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _columns(more: Any, columns: dict[str, Any]) -> Mapping[str, Any]:

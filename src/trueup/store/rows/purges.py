@@ -23,7 +23,7 @@ from trueup.store.db.message import Answers, Fetched, Part, Query
 from trueup.store.db.own_connection import fetch
 from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
-from trueup.store.fitted import Fit, Look, PurgeStatements
+from trueup.store.fitted import Look, PurgeStatements
 from trueup.store.rows.compose import Purging
 from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, evaluate
 from trueup.store.rows.on_table import OnTable
@@ -73,9 +73,8 @@ class Purges(OnTable[PurgeStatements]):
         timeout: timedelta,
         look: Look | None = None,
     ) -> None:
-        """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
-        fit = Fit(found, partial(PurgeStatements, statements, purge), look)
-        super().__init__(database, statements, clock, timeout, fit)
+        make = partial(PurgeStatements, statements, purge)
+        super().__init__(database, statements, clock, timeout, found, make, look)
         self.purge = purge
         self.passing = False  # whether it has records of rows, which are passed over
 

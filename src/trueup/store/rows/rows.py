@@ -27,7 +27,7 @@ from trueup.store.db.own_connection import fetch
 from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
 from trueup.store.enqueue import Enqueue
-from trueup.store.fitted import Fit, Look, RowStatements
+from trueup.store.fitted import Look, RowStatements
 from trueup.store.rows.apart import Apart, settle_apart
 from trueup.store.rows.asks import Asks, Done, keyed
 from trueup.store.rows.batch import MIN_WINDOW, Position
@@ -60,9 +60,8 @@ class Rows(OnTable[RowStatements]):
         timeout: timedelta,
         look: Look | None = None,
     ) -> None:
-        """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
-        fit = Fit(found, partial(RowStatements, statements, reconciler), look)
-        super().__init__(claiming, statements, clock, timeout, fit)
+        make = partial(RowStatements, statements, reconciler)
+        super().__init__(claiming, statements, clock, timeout, found, make, look)
         self.settling = settling
         self.enqueue = enqueue
         self.owner = owner

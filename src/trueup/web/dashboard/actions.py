@@ -61,15 +61,8 @@ async def stop_run(visit: Visit, form: Form) -> Said:
     return Said(text, visit.url(*run.about))
 
 
-async def act_on_queue(visit: Visit, form: Form) -> Said:
-    return await _pause_or_resume(visit, form, "queue")
-
-
-async def act_on_kind(visit: Visit, form: Form) -> Said:
-    return await _pause_or_resume(visit, form, "kind")
-
-
-async def _pause_or_resume(visit: Visit, form: Form, what: str) -> Said:
+async def pause_or_resume(visit: Visit, form: Form, *, what: str) -> Said:
+    """`what` is "queue" or "kind"."""
     name, jobs = visit.part("name"), visit.app.jobs
     thing: dict[str, Any] = {what: name}
     match visit.part("action"):

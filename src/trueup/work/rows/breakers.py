@@ -57,7 +57,7 @@ class Breakers:
     def __post_init__(self) -> None:
         reconciler = self._rows.reconciler
         self._name = reconciler.name
-        self._on_record = self._options.counts  # a shadow run of a live reconciler leaves no record
+        self._on_record = not self._options.shadow  # a shadow run of a live reconciler leaves no record
         self._keyed = None if reconciler.pause_by is None else Keyed(self._rows)
         self._breaker = breaker_of(reconciler)
 

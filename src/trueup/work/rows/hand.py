@@ -54,10 +54,6 @@ class RowHand:
     _uncertain_ends: Counter[str] = field(default_factory=Counter)  # by key: commits in a row without an answer
     stopping: bool = False  # no handler begins any more
 
-    @property
-    def concurrency(self) -> int:
-        return self._rows.reconciler.concurrency
-
     # -- what is in hand ----------------------------------------------------------------------------------------------
 
     def in_hand(self) -> Iterable[RowInHand]:
@@ -75,7 +71,7 @@ class RowHand:
     @property
     def stuck(self) -> bool:
         """Whether every place is taken by a handler that has lost its row and does not end."""
-        full = len(self._tasks) >= self.concurrency
+        full = len(self._tasks) >= self._rows.reconciler.concurrency
         return full and all(held.state == "waiting" for held in self._held.values())
 
     def put(self, batch: Batch, sent: float, sweep: Sweep) -> list[RowInHand]:
@@ -136,7 +132,7 @@ class RowHand:
     # -- running ------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        while self._waiting and len(self._tasks) < self.concurrency and not self.stopping:
+        while self._waiting and len(self._tasks) < self._rows.reconciler.concurrency and not self.stopping:
             held = self._waiting.popleft()
             if not self._enough_lease(held):
                 self._settle(held, Release())

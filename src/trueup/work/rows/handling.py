@@ -89,9 +89,9 @@ class Handling:
         if row.spent:
             handled.ended = _why_spent(row)
             handled.made = _made_if_possible(self._reconciler.handler.shape.make, row)
-        elif _unreadable(row, handled):
             return
-        elif self._reconciler.mode == "shadow":
+        check_readable(row.values)
+        if self._reconciler.mode == "shadow":
             await self._in_shadow(held, handled)
         elif self.locking is not None:
             await self.locking.run(held, handled, follow)
@@ -206,15 +206,6 @@ def check_outcome(rows: Rows, outcome: Any) -> None:
             f"{outcome!r:.200}: {working!r} is claimed_as= of this reconciler, which takes over rows in that state; "
             "return another state"
         )
-
-
-def _unreadable(row: ClaimedRow, handled: Handled) -> bool:
-    try:
-        check_readable(row.values)
-    except ValueError as error:
-        handled.ended = error
-        return True
-    return False
 
 
 def _why_spent(row: ClaimedRow) -> Exception:

@@ -70,7 +70,7 @@ class Sweeps:
     async def _conclude(self, sweep: Sweep) -> None:
         assert sweep.began_at is not None
         try:
-            if self._options.counts:
+            if not self._options.shadow:
                 await self._log.log(self._name, self._holder.id, sweep.began_at, sweep.counts)
         except (*RETRYABLE, DatabaseUnavailable):
             return  # the outcomes are written; DatabaseLost says why the sweep is not recorded

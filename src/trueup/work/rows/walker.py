@@ -105,7 +105,7 @@ class Walker:
             walk.passed += batch.passed
             if not walk.fresh:
                 self._walked_to = walk.position
-            if walk.skip_to is not None and walk.fresh and not claimed.count:
+            if walk.skip_to is not None and walk.fresh and not claimed.rows:
                 walk.position, walk.skip_to = walk.skip_to, None
         return batch
 
@@ -122,17 +122,18 @@ class Walker:
         faults.hit("before_row_claim")
         begun, sent = elapsed(), self._rows.clock.elapsed()
         claimed = await self._claims.claim(claim, walk, sweep.counts)
-        if not claimed.count:
+        rows = claimed.rows
+        if not rows:
             return claimed
         faults.hit("after_row_claim")
-        sweep.counts.claimed += claimed.count
-        self._options.spend(claimed.count)
-        for row in claimed.rows:
+        sweep.counts.claimed += len(rows)
+        self._options.spend(len(rows))
+        for row in rows:
             if row.due_at is not None:
                 sweep.counts.lateness.add((row.claimed_at - row.due_at).total_seconds())
         if self._events.wants(RowsClaimed):
             ms = round((elapsed() - begun) * 1000, 3)
-            self._events.emit(RowsClaimed(self._reconciler.name, str(self._holder.id), claimed.count, ms))
+            self._events.emit(RowsClaimed(self._reconciler.name, str(self._holder.id), len(rows), ms))
         for row, error in claimed.refused:  # the claim wrote nothing to it, so there is nothing to undo
             held = RowInHand(row, sent, state="writing", sweep=sweep)
             self._finisher.put(RowEnding(held, self._finisher.failures.of(row, error), touch=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -218,15 +219,7 @@ async def queues(visit: Visit, query: Any, body: Any) -> BaseModel:
     )
 
 
-async def act_on_queue(visit: Visit, query: Any, body: models.Reason) -> BaseModel:
-    return await _pause_or_resume(visit, body, "queue")
-
-
-async def act_on_kind(visit: Visit, query: Any, body: models.Reason) -> BaseModel:
-    return await _pause_or_resume(visit, body, "kind")
-
-
-async def _pause_or_resume(visit: Visit, body: models.Reason, what: str) -> BaseModel:
+async def pause_or_resume(visit: Visit, query: Any, body: models.Reason, *, what: str) -> BaseModel:
     name, operations = visit.part("name"), visit.app.jobs
     thing: dict[str, Any] = {what: name}
     match visit.part("action"):
@@ -326,8 +319,20 @@ ENDPOINTS = (
         body=models.Key,
     ),
     Endpoint("/queues", "The backlog of each queue, and paused queues and kinds", queues, models.Queues),
-    Endpoint("/queues/{name}/{action}", "pause or resume a queue", act_on_queue, models.Done, body=models.Reason),
-    Endpoint("/kinds/{name}/{action}", "pause or resume a kind", act_on_kind, models.Done, body=models.Reason),
+    Endpoint(
+        "/queues/{name}/{action}",
+        "pause or resume a queue",
+        partial(pause_or_resume, what="queue"),
+        models.Done,
+        body=models.Reason,
+    ),
+    Endpoint(
+        "/kinds/{name}/{action}",
+        "pause or resume a kind",
+        partial(pause_or_resume, what="kind"),
+        models.Done,
+        body=models.Reason,
+    ),
     Endpoint("/alerts", "Every check with its limit, and firing alerts", alerts, models.Alerts),
     Endpoint("/actions", "The audit log, newest first", actions, models.ActionList, models.ActionQuery),
     Endpoint("/recovery", "Missed and caught-up ticks and rows", recovery, models.Recovery, models.RecoveryQuery),
