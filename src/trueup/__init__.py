@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from trueup.jobs.handle import Handle as Handle
     from trueup.jobs.job import Draft as Draft
     from trueup.jobs.job import HandlerCall as HandlerCall
+    from trueup.jobs.job import Tick as Tick
     from trueup.jobs.limits import Limit as Limit
     from trueup.jobs.middleware import EnqueueCall as EnqueueCall
     from trueup.jobs.outcome import Discard as Discard
@@ -54,12 +55,11 @@ if TYPE_CHECKING:
     from trueup.jobs.records import Pause as Pause
     from trueup.jobs.records import QueueDepth as QueueDepth
     from trueup.jobs.records import WorkerInfo as WorkerInfo
-    from trueup.jobs.tick import Tick as Tick
     from trueup.operate.checks import Finding as Finding
     from trueup.reconcile.declare import Table as Table
-    from trueup.reconcile.failed import Failed as Failed
     from trueup.reconcile.outcome import Again as Again
     from trueup.reconcile.outcome import Delete as Delete
+    from trueup.reconcile.outcome import Failed as Failed
     from trueup.reconcile.outcome import Now as Now
     from trueup.reconcile.outcome import Stay as Stay
     from trueup.reconcile.outcome import To as To
@@ -81,16 +81,14 @@ _NAMES = {
     "trueup.jobs.definition": "Job",
     "trueup.jobs.exhausted": "Exhausted",
     "trueup.jobs.handle": "Enqueued Handle",
-    "trueup.jobs.job": "Draft HandlerCall",
+    "trueup.jobs.job": "Draft HandlerCall Tick",
     "trueup.jobs.limits": "Limit",
     "trueup.jobs.middleware": "EnqueueCall",
     "trueup.jobs.outcome": "Discard GiveUp JobTimeout Snooze",
     "trueup.jobs.records": "JobCount JobDetails JobError JobPage JobProgress JobSummary Pause QueueDepth WorkerInfo",
-    "trueup.jobs.tick": "Tick",
     "trueup.operate.checks": "Finding",
     "trueup.reconcile.declare": "Table",
-    "trueup.reconcile.failed": "Failed",
-    "trueup.reconcile.outcome": "Again Delete Now Stay To Unchanged",
+    "trueup.reconcile.outcome": "Again Delete Failed Now Stay To Unchanged",
     "trueup.reconcile.row": "Row",
     "trueup.store.actions": "ActionRecord",
     "trueup.work.leases.hold": "Lease",

@@ -9,7 +9,7 @@ from trueup import App
 from trueup.events import WorkerExpired
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
-from trueup.work.rescuer import FORGET_EVERY
+from trueup.work.housekeeping import FORGET_EVERY
 
 pytestmark = pytest.mark.asyncio
 

@@ -11,8 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from trueup.demo import application
-from trueup.demo.people import UNWANTED
-from trueup.demo.yesterday import relive
+from trueup.demo.yesterday import UNWANTED, relive
 from trueup.observe.lines import configure_logging
 
 ANSWER_AFTER = 0.15  # seconds: so there is always a message that has arrived and whose sender does not know it yet

@@ -12,12 +12,12 @@ import psycopg
 from trueup.demo import application, proof
 from trueup.demo.books import Books, Held, Snapshot
 from trueup.demo.fleet import DemoProcess, DemoWorker
-from trueup.demo.people import UNWANTED
 from trueup.demo.proof import DOWNTIME, Check, Evidence
 from trueup.demo.screen import Screen, make_screen
 from trueup.demo.signals import EndedBySignal, interruptible, undisturbed
 from trueup.demo.stage import LEASE, Stage, StepFailed, free_port, listens
 from trueup.demo.view import DeliveryRate, View, WorkerView
+from trueup.demo.yesterday import UNWANTED
 from trueup.errors import ConfigError, EmbeddedUnavailable, TrueupError
 
 MIN_WORKERS, MAX_WORKERS = 3, 6  # one is killed while another is frozen; more show nothing new

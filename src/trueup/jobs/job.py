@@ -102,3 +102,13 @@ class ClaimedJob:
         time of enqueueing is part of it. It is stored with the job, and survives retries, takeovers and a revival.
         """
         return f"{self.kind}:{self.id}@{self.enqueued_at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One due time of a schedule. `lateness` is how long after it the run was claimed; `attempt` starts at 1."""
+
+    schedule: str
+    due_at: datetime
+    lateness: timedelta
+    attempt: int

@@ -1,6 +1,6 @@
 """Alerts: a check that keeps failing is logged and posted once, and once more when it passes again.
 
-How far each alert has come is in the database (`store/alerts.py`), fenced by the lease of the worker that watches: a worker that
+How far each alert has come is in the database (`store/health.py`), fenced by the lease of the worker that watches: a worker that
 takes over goes on from there. A message counts as sent when the webhook has accepted it. If a worker dies between the two, the
 next one sends the message again, with the same idempotency key. `app.alerts` reads them.
 """
@@ -18,8 +18,7 @@ from trueup.durations import format_duration
 from trueup.events import AlertRaised, AlertResolved, Events, ServiceFailed
 from trueup.operate.checks import Finding, Report, advice, judge
 from trueup.operate.operating import Operating, twin
-from trueup.store.alerts import Alert, AlertStates, State
-from trueup.store.health import Health, Lead, Measured
+from trueup.store.health import Alert, AlertStates, Health, Lead, Measured, State
 from trueup.store.store import Store
 from trueup.texts import clean, describe, type_name
 

@@ -6,12 +6,14 @@ Nothing returned is `Unchanged()`. `GiveUp` is raised, any other exception means
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
+from trueup.jobs.failure import describe, type_name
 from trueup.jobs.job import Draft
 from trueup.options import flag
 from trueup.texts import fault_in_text
@@ -167,3 +169,18 @@ def _shown(name: str, parts: list[str], columns: Mapping[str, Any], then: Sequen
     if then:
         parts.append(f"then=[{', '.join(draft.kind for draft in then)}]")
     return f"{name}({', '.join(parts)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A failed attempt at a row, as `failed=` and `exhausted=` get it."""
+
+    error: BaseException
+    attempt: int
+    max_attempts: int
+    again_at: datetime | None  # when it is tried again, by the database's clock; None: it is not
+
+    @property
+    def message(self) -> str:
+        """The error in words that can be stored: cleaned, cut to size, passwords masked."""
+        return f"{type_name(self.error)}: {describe(self.error)}"

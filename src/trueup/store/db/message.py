@@ -26,21 +26,10 @@ from psycopg.adapt import Transformer
 from psycopg.pq import Escaping, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-PLACEHOLDER = re.compile(rb"%\((\w+)\)s|%%")
-
-
-@cache
-def numbered(query: bytes) -> tuple[bytes, tuple[str, ...]]:
-    """The statement with numbers for its parameters, and their names in that order."""
-    names = tuple(dict.fromkeys(found[1] for found in PLACEHOLDER.finditer(query) if found[1] is not None))
-    numbers = {name: b"$%d" % number for number, name in enumerate(names, 1)}
-    text = PLACEHOLDER.sub(lambda found: b"%" if found[1] is None else numbers[found[1]], query)
-    return text, tuple(name.decode() for name in names)
-
-
 Fetched = list[tuple[Any, ...]]
 Params = Mapping[str, Any]
 
+PLACEHOLDER = re.compile(rb"%\((\w+)\)s|%%")
 _BETWEEN = b"\n;\n"  # a statement may end with a comment
 _FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.NONFATAL_ERROR)
 
@@ -55,6 +44,15 @@ _KEPT_AS = "_trueup_peer"
 _PROCESS = secrets.token_hex(4).encode()  # behind a pooler, what one process has failed to remove is met by others
 
 _numbers = itertools.count(1)
+
+
+@cache
+def numbered(query: bytes) -> tuple[bytes, tuple[str, ...]]:
+    """The statement with numbers for its parameters, and their names in that order."""
+    names = tuple(dict.fromkeys(found[1] for found in PLACEHOLDER.finditer(query) if found[1] is not None))
+    numbers = {name: b"$%d" % number for number, name in enumerate(names, 1)}
+    text = PLACEHOLDER.sub(lambda found: b"%" if found[1] is None else numbers[found[1]], query)
+    return text, tuple(name.decode() for name in names)
 
 
 class StalePlan(psycopg.OperationalError):

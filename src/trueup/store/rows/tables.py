@@ -101,10 +101,6 @@ class Found:
             raise wrong(self, None, no_column(self, f"column {column!r}", column))
         return self.columns[column].type
 
-    @property
-    def identifier(self) -> sql.Identifier:
-        return named(self.schema, self.name)
-
     def listed(self, columns: Iterable[str]) -> str:
         """For DDL that people read."""
         return ", ".join(self.columns[column].quoted for column in columns)

@@ -19,8 +19,8 @@ from typing import Any, get_args, get_type_hints
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, DatabaseUnavailable, NotAcquired
 from trueup.events import Events, RunHandledElsewhere, RunPostponed
+from trueup.jobs.job import Tick
 from trueup.jobs.outcome import RunSkipped, Snooze
-from trueup.jobs.tick import Tick
 from trueup.leases.backend import Backend
 from trueup.leases.trust import MIN_LEASE, longest_hold
 from trueup.schedules.spec import Spec

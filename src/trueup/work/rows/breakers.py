@@ -1,4 +1,4 @@
-"""The circuit breaker of a reconciler, or with `pause_by=` one per key (`keyed`): closed → open → probing → closed.
+"""The circuit breaker of a reconciler, or with `pause_by=` one per key (`Keyed`): closed → open → probing → closed.
 
 While it is closed, rows are handled as usual, and the judge may open it after a failed run. While it is open, no row (or no row of
 that key) is claimed until the pause is over. Then it is probing: one row at a time is tried. The first success closes the breaker,
@@ -14,6 +14,7 @@ Rows get back the attempts that they spent in the streak of failures that opened
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -23,15 +24,17 @@ from trueup.errors import DatabaseUnavailable
 from trueup.events import Events, ReconcilerPaused, ReconcilerResumed
 from trueup.reconcile.breaker import MAX_KEYS, Breaker
 from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.reconciler import Reconciler
 from trueup.store.db.connect import RETRYABLE
-from trueup.store.rows.reconcilers import Gate, Reconcilers
+from trueup.store.rows.reconcilers import Gate, KeyPause, Reconcilers
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.beside import Beside, Changes
 from trueup.work.rows.finisher import RowFinisher
 from trueup.work.rows.held import RowInHand
-from trueup.work.rows.keyed import Keyed, breaker_of
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.timetable import Timetable
+
+MAX_KEY = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +171,87 @@ class Breakers:
                 self._events.emit(ReconcilerResumed(self._name, key))
         except (*RETRYABLE, DatabaseUnavailable):
             return
+
+
+def breaker_of(reconciler: Reconciler) -> Breaker:
+    return Breaker(reconciler.pause_after, reconciler.pause_for, any_kind=reconciler.pause_on == "any")
+
+
+class Keyed:
+    """The breakers of the keys, which keys are open, and how long their rows wait.
+
+    The pauses of the fleet are in the table `reconciler_pauses`, which a sweep reads with its gate. If the key is a column, rows of an
+    open key are not claimed. If it is a function, or if the breaker opened after the claim, the rows rest until the pause is over.
+    Neither spends an attempt. After the pause each process tries one row of the key at a time, until one succeeds.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._reconciler = rows.reconciler
+        self._breakers: dict[str, Breaker] = {}
+        self._until: dict[str, float] = {}  # on the clock's monotonic time
+        self._probes: dict[str, RowInHand] = {}
+
+    def key(self, held: RowInHand) -> str:
+        if held.pause_key is None:
+            held.pause_key = self._key(held.row)
+        return held.pause_key
+
+    def _key(self, row: ClaimedRow) -> str:
+        by = self._reconciler.pause_by
+        try:
+            value = row.values.get(by) if isinstance(by, str) else by(self._reconciler.handler.shape.make(row.values))  # type: ignore[misc]
+            return "" if value is None else str(value)[:MAX_KEY].replace("\0", "")
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # a row that does not fit fails by itself when it is handled
+            return ""
+
+    def of(self, held: RowInHand) -> Breaker:
+        return self._breaker(self.key(held))
+
+    def _breaker(self, key: str) -> Breaker:
+        breaker = self._breakers.pop(key, None) or breaker_of(self._reconciler)
+        self._breakers[key] = breaker  # the most recently used key is last
+        if len(self._breakers) > 2 * MAX_KEYS:
+            del self._breakers[next(iter(self._breakers))]
+        return breaker
+
+    def heed(self, pauses: Sequence[KeyPause]) -> None:
+        """Follow the fleet's record: keys on it rest or are probed, and all other keys work."""
+        now, known = self._rows.clock.elapsed(), {pause.key for pause in pauses}
+        for key, rests_for, _ in pauses:
+            self._breaker(key).probing = True
+            self._until[key] = now + rests_for
+        for key in [key for key in self._until if key not in known and not self._breaker(key).opening]:
+            del self._until[key]
+            self._breaker(key).close()
+        self._rows.paused = tuple(key for key in self._until if self._waits(key, now))
+
+    def opened(self, key: str, pause: timedelta) -> None:
+        until = self._rows.clock.elapsed() + pause.total_seconds()
+        self._until[key] = max(until, self._until.get(key, 0.0))
+        self._rows.paused = (*self._rows.paused, key)
+
+    def closed(self, key: str) -> None:
+        self._until.pop(key, None)
+        self._probes.pop(key, None)
+        self._rows.paused = tuple(other for other in self._rows.paused if other != key)
+
+    def held_up(self, held: RowInHand) -> timedelta | None:
+        """How long this row must wait; None when its handler may begin. While a key is probed, its other rows wait for the result."""
+        key = self.key(held)
+        now = self._rows.clock.elapsed()
+        if key not in self._until or held.row.spent:
+            return None
+        if (left := self._until[key] - now) > 0:
+            return timedelta(seconds=left)
+        probe = self._probes.get(key)
+        if probe is not None and probe.state != "gone":
+            return self._reconciler.pause_for
+        self._probes[key] = held
+        return None
+
+    def _waits(self, key: str, now: float) -> bool:
+        probe = self._probes.get(key)
+        return self._until[key] > now or (probe is not None and probe.state != "gone")
