@@ -276,7 +276,7 @@ class Story:
 
     def _finish(self, users: int) -> None:
         within = STEP_WITHIN + SLOWER * users / self._rate
-        self._until(lambda: self._all_ended(), "every message has ended", within)
+        self._until(self._all_ended, "every message has ended", within)
         self._screen.say(
             f"everything that was due has ended; one message is dead: the receiver refuses {UNWANTED} for good"
         )

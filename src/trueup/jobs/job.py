@@ -33,9 +33,6 @@ class Draft(NamedTuple):
     meta: str | None = None  # JSON, as `args` are; see jobs.middleware
     own_meta: str | None = None  # what `using(meta=…)` gave: a schedule keeps that, and nothing of middleware
 
-    def with_args(self, args: str, key: str, unique_key: str | None) -> Draft:
-        return self._replace(args=args, key=key, unique_key=unique_key)
-
 
 @dataclass(frozen=True, slots=True)
 class HandlerCall:
