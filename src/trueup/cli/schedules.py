@@ -17,6 +17,7 @@ from trueup.cli.output import TextTable, headings
 from trueup.cli.preview import preview
 from trueup.cli.session import Session
 from trueup.observe.printable import printable
+from trueup.texts import counted
 
 if TYPE_CHECKING:
     from trueup.app import App
@@ -223,19 +224,15 @@ def backfill(
             return await app.schedules.backfill(name, first, last, rate=rate, progress=note)
 
     fired = session.run(run)
-    session.answer({"schedule": name, "fired": fired}, f"fired {_ticks(fired)} of schedule {name}")
+    session.answer({"schedule": name, "fired": fired}, f"fired {counted(fired, 'tick')} of schedule {name}")
 
 
 def _preview_backfill(session: Session, name: str, found: BackfillPreview) -> None:
     if session.json:
         output.write_json({"schedule": name, "ticks": found.ticks, "to_fire": list(found.to_fire)})
         return
-    output.say(f"would fire {len(found.to_fire):,} of {_ticks(found.ticks)} of schedule {name}")
+    output.say(f"would fire {len(found.to_fire):,} of {counted(found.ticks, 'tick')} of schedule {name}")
     for tick in found.to_fire[:SHOWN]:
         output.say(f"  {to_second(tick)}")
     if len(found.to_fire) > SHOWN:
         output.say(f"  and {len(found.to_fire) - SHOWN:,} more")
-
-
-def _ticks(count: int) -> str:
-    return f"{count:,} {'tick' if count == 1 else 'ticks'}"
