@@ -12,7 +12,7 @@ from trueup.cli import many, output, quarantine
 from trueup.cli.ages import ago, since, span, to_second, written
 from trueup.cli.listing import error_text, outcomes_text
 from trueup.cli.moves import move
-from trueup.cli.options import YesOption, option, with_session
+from trueup.cli.options import NoteOption, YesOption, option, with_session
 from trueup.cli.output import TextTable, headings
 from trueup.cli.quarantine import Name
 from trueup.cli.session import Session
@@ -223,11 +223,7 @@ group.command("discard", hidden=True)(quarantine.discard)
 
 @group.command("pause")
 @with_session
-def pause(
-    session: Session,
-    name: Name,
-    reason: Annotated[str, option("--reason", "TEXT", "A reason, stored as a note.")] = "paused by a person",
-) -> None:
+def pause(session: Session, name: Name, reason: NoteOption = "paused by a person") -> None:
     """Stop all sweeps of a reconciler until it is resumed.
 
     Running handlers finish.

@@ -12,7 +12,7 @@ from trueup.cli import many, output, specs
 from trueup.cli.ages import ago, to_second, written
 from trueup.cli.making import Name, create, edit
 from trueup.cli.moves import move, say
-from trueup.cli.options import YesOption, option, switch, with_session
+from trueup.cli.options import NoteOption, YesOption, option, switch, with_session
 from trueup.cli.output import TextTable, headings
 from trueup.cli.preview import preview
 from trueup.cli.session import Session
@@ -135,11 +135,7 @@ group.command("edit")(edit)
 
 @group.command("pause")
 @with_session
-def pause(
-    session: Session,
-    name: Name,
-    reason: Annotated[str, option("--reason", "TEXT", "A reason, stored as a note.")] = "paused by a person",
-) -> None:
+def pause(session: Session, name: Name, reason: NoteOption = "paused by a person") -> None:
     """Fire no ticks of a schedule until it is resumed."""
     move(session, "schedule", name, "paused", "it is not active", lambda app: app.schedules.pause(name, reason))
 
@@ -153,11 +149,7 @@ def resume(session: Session, name: Name) -> None:
 
 @group.command("retire")
 @with_session
-def retire(
-    session: Session,
-    name: Name,
-    reason: Annotated[str, option("--reason", "TEXT", "A reason, stored as a note.")] = "retired by a person",
-) -> None:
+def retire(session: Session, name: Name, reason: NoteOption = "retired by a person") -> None:
     """End a schedule that was declared in code and that no running worker declares.
 
     If code declares it again, it comes back.
