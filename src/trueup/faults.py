@@ -70,9 +70,6 @@ def _parse(text: str) -> dict[str, _Fault]:
 
 
 _armed = _parse(os.environ.get("TRUEUP_FAULT", ""))
-ARMED = bool(_armed)
-
-
 _dying: set[str] = set()
 
 

@@ -153,6 +153,11 @@ def fault_in_text(text: str, path: str) -> str | None:
     return None
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def known_names(name: str, names: Iterable[str]) -> str:
     """The text after "there is no …": similar names, or else all known names."""
     by_folded = {each.casefold(): each for each in sorted(names)}

@@ -16,13 +16,16 @@ FEW = ("--users", "750", "--rate", "30")
 
 
 class Demo:
-    """`python -m trueup.demo --plain` with few users; all its files are below `place`, and all its processes can be found."""
+    """`trueup demo --plain` with few users; all its files are below `place`, and all its processes can be found."""
 
     def __init__(self, place: Path, arguments: Sequence[str] = (), program: str | None = None) -> None:
         self._place = place
         self._lines: list[str] = []
         self._process = subprocess.Popen(
-            [sys.executable, *(["-c", program] if program else ["-m", "trueup.demo", "--plain", *FEW, *arguments])],
+            [
+                sys.executable,
+                *(["-c", program] if program else ["-m", "trueup.cli", "demo", "--plain", *FEW, *arguments]),
+            ],
             env={**os.environ, "TMPDIR": str(place)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

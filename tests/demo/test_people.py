@@ -7,7 +7,7 @@ import pytest
 
 from apps.birthdays import seed
 from apps.birthdays.planning import Rules, first_after
-from trueup.demo.people import AWKWARD, FOR_LATER, UNWANTED, everybody
+from trueup.demo.yesterday import AWKWARD, FOR_LATER, UNWANTED, everybody
 
 DAY = timedelta(days=1)
 MOMENTS = [

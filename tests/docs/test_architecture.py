@@ -56,7 +56,7 @@ def test_the_tree_in_contributing_lists_every_package() -> None:
 
 
 BESIDE = {  # named in a walk and no part of it: what happens before it, or only sometimes
-    "job": {"work/listener.py", "work/wakes.py"},
+    "job": {"work/listener.py"},
     "tick": {"work/declarer.py"},
     "row": {"store/rows/checks.py", "work/rows/renewer.py", "store/rows/apart.py"},
     "lease": {"integrations/redis.py"},

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from trueup import ConfigError, InvalidArguments
 from trueup.integrations.webhooks import DeliveryFailed, Webhook
-from trueup.integrations.webhooks.payload import encode
+from trueup.integrations.webhooks.delivery import encode
 from trueup.integrations.webhooks.retry_after import MAX_POSTPONEMENT, MIN_POSTPONEMENT, retry_after
 from trueup.integrations.webhooks.target import header_of
 
@@ -63,7 +63,7 @@ def test_the_order_in_which_a_payload_was_put_together_does_not_matter() -> None
 
 def test_another_process_writes_the_same_bytes() -> None:
     payload = {f"key{n}": {f"in{m}": m for m in range(5)} for n in range(20)}
-    code = f"import sys; from trueup.integrations.webhooks.payload import encode; sys.stdout.buffer.write(encode({payload!r}))"
+    code = f"import sys; from trueup.integrations.webhooks.delivery import encode; sys.stdout.buffer.write(encode({payload!r}))"
     for seed in ("1", "2"):
         ended = subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from trueup.leases.length import longest_hold
+from trueup.leases.trust import longest_hold
 
 
 @pytest.mark.parametrize(

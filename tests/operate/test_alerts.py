@@ -18,7 +18,7 @@ from trueup.events import AlertRaised, AlertResolved, ServiceFailed
 from trueup.operate.alerts import SENDING, AlertSender, AlertStep, message, next_step
 from trueup.operate.checks import Finding, Report, check
 from trueup.operate.watch import Watch, watching
-from trueup.store.alerts import Alert, State
+from trueup.store.health import Alert, State
 
 AFTER = timedelta(minutes=2)
 FAILS = "insert into trueup.scans (name, due_at, failures, error) values ('objects', now(), 2, 'boom <!channel> postgresql://ada:geheim@db/shop')"

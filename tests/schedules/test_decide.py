@@ -6,8 +6,7 @@ import pytest
 
 from tests.schedules.moments import utc, written
 from trueup.schedules import Every, Once
-from trueup.schedules.decide import REPLACED, Decision, decide
-from trueup.schedules.jitter import delay
+from trueup.schedules.decide import REPLACED, Decision, decide, delay
 from trueup.schedules.misfire import Missed
 from trueup.schedules.overlap import Overlap, RunCounts
 from trueup.schedules.policy import SchedulePolicy

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from trueup.schedules.expression import Expression
+from trueup.schedules.cron import Expression
 
 
 def first(expr: str, reading: str) -> str:

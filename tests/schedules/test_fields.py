@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trueup.errors import ConfigError
-from trueup.schedules.expression import Expression
+from trueup.schedules.cron import Expression
 
 
 @pytest.mark.parametrize(

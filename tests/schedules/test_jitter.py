@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.schedules.moments import utc
 from trueup.durations import MAX_DURATION
-from trueup.schedules.jitter import delay
+from trueup.schedules.decide import delay
 
 NOON = utc("2026-06-01T12:00")
 MINUTE = timedelta(minutes=1)

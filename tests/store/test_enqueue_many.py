@@ -12,7 +12,7 @@ from tests.store.desk import Desk, draft
 from trueup import App
 from trueup.errors import ConfigError, DatabaseUnavailable, DuplicateJob, InvalidArguments
 from trueup.jobs.handle import Enqueued
-from trueup.store import inserting, replay
+from trueup.store import inserting
 from trueup.store.inserting import ONE_STATEMENT, StoredMany
 from trueup.store.store import Store
 from trueup.testing.clock import NOON
@@ -161,7 +161,7 @@ create trigger refuse after insert on trueup.jobs for each statement execute fun
 async def test_a_long_batch_is_repeated_if_it_can_be_read_again(
     still: App, desk: Desk, monkeypatch: pytest.MonkeyPatch, unique: bool, given: Any, sync: bool
 ) -> None:
-    monkeypatch.setattr(replay, "MAX_BYTES", 100_000)
+    monkeypatch.setattr("trueup.store.enqueue.MAX_BYTES", 100_000)
     async with desk.store.pool.use() as connection:
         await connection.execute(REFUSED_AT_FIRST)
 
@@ -230,7 +230,7 @@ async def test_every_job_is_stored_once_whatever_its_size(
     still: App, desk: Desk, monkeypatch: pytest.MonkeyPatch, given: Any, door: str, unique: Any, bytes_of_each: int
 ) -> None:
     """Bounds are made small: the jobs below are more than is kept, more than a statement, and more than is ordered."""
-    monkeypatch.setattr(replay, "MAX_BYTES", 100_000)
+    monkeypatch.setattr("trueup.store.enqueue.MAX_BYTES", 100_000)
     monkeypatch.setattr(inserting, "STATEMENT_BYTES", 50_000)
     monkeypatch.setattr(inserting, "IN_ORDER_BYTES", 200_000)
 

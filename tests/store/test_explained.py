@@ -17,7 +17,7 @@ from trueup import App, DatabaseUnavailable, SchemaMismatch, TrueupError
 from trueup.dsn import mask
 from trueup.operate.jobs import Matching
 from trueup.operate.operating import Operating
-from trueup.schedules.interval import Every
+from trueup.schedules.when import Every
 from trueup.work.leases import hold
 
 pytestmark = pytest.mark.asyncio

@@ -20,8 +20,7 @@ from trueup import App
 from trueup.errors import ConfigError, NotFound
 from trueup.operate.audit import audit
 from trueup.schedules import Cron, Every, Once
-from trueup.schedules.decide import REPLACED, decide
-from trueup.schedules.jitter import delay
+from trueup.schedules.decide import REPLACED, decide, delay
 from trueup.schedules.overlap import Overlap, RunCounts
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec

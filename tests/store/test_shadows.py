@@ -21,8 +21,8 @@ from tests.support.memory import in_memory
 from tests.support.shadows import Shadowed, plant, shadowed
 from trueup import App
 from trueup.store.db.load import Statements, names, qualified, source
+from trueup.store.db.message import numbered
 from trueup.store.db.migrate import Migrator
-from trueup.store.db.placeholders import numbered
 from trueup.store.rows.compose import Choice
 
 pytestmark = pytest.mark.slow
@@ -167,7 +167,7 @@ async def every_statement(desk: RowsDesk, claim: str) -> list[bytes]:
         choices: list[Choice] = ["all", "passing", "keyed"]
         found += [moving.move(state, to, (), choice) for choice in choices]
         found += [deleting.delete(state, choice) for choice in choices]
-        found += [moving.purgeable(), moving.purge_list(), moving.share()]
+        found += [moving.waiting(), moving.listed(), moving.share()]
         found += [moving.picked(state, after=after) for after in (False, True)]
         found += [moving.evaluate(state), replace(moving, guarded=True).share()]
     return found

@@ -47,7 +47,7 @@ match sys.argv[1]:
     case "fault":
         from trueup import faults
 
-        if faults.ARMED:
+        if faults._armed:
             faults.hit("after_claim")
     case "sleep":
         print("here", flush=True)

@@ -27,10 +27,9 @@ from trueup.options import advised, naming
 if TYPE_CHECKING:
     from trueup.dsn import Secret
     from trueup.operate.actions import ActionOperations
-    from trueup.operate.alerting import AlertOperations
+    from trueup.operate.alerts import AlertOperations, Post
     from trueup.operate.checks import Finding, Report
     from trueup.operate.jobs import Operations
-    from trueup.operate.posting import Post
     from trueup.operate.reconcilers import ReconcileOperations
     from trueup.operate.recovery import Backlog, Recovery
     from trueup.operate.rules import Registered
@@ -122,7 +121,7 @@ class App(Declaring):
     def alerts(self) -> AlertOperations:
         """Every check with its limit, and the alerts that fire: `await app.alerts.list()`."""
         with BUILDING:
-            from trueup.operate.alerting import AlertOperations
+            from trueup.operate.alerts import AlertOperations
         return AlertOperations(self.store, self.settings)
 
     @property
@@ -171,7 +170,7 @@ class App(Declaring):
         with BUILDING:
             from trueup.operate.recovery import recovery
         store = await self.open()
-        async with self._explained():
+        async with self.store.explained():
             return await recovery(
                 store, duration_of("since", since), self.settings.keep_ticks, backlog or self.reconcilers.behind
             )

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from trueup.embedded.embedded import EmbeddedPostgres
-    from trueup.store.explained import Explained
     from trueup.store.store import Store
-    from trueup.work.leases.lease import LeaseContext
-    from trueup.work.leases.leasing import Leasing
+    from trueup.work.leases.lease import LeaseContext, Leasing
 
 
 class OnDatabase:
@@ -130,12 +128,12 @@ class OnDatabase:
     async def now(self, tx: Any = None) -> datetime:
         """The database's time, which decides everything. With your transaction as `tx`, the time it began."""
         store = self._store or await self.open()
-        async with self._explained(tx):
+        async with store.explained(tx):
             return await store.now(tx)
 
     def now_sync(self, tx: Any = None) -> datetime:
         """`now` for code without an event loop."""
-        with self._explained(tx):
+        with self.store.explained(tx):
             return self.store.now_sync(tx)
 
     async def rate(self, name: str, rate: str | Rate, *, wait: Duration = "1m") -> None:
@@ -144,12 +142,12 @@ class OnDatabase:
         Raises RateExceeded, with the time until then (`after`), if that would take longer than `wait`, which is an hour at most.
         """
         store = self._store or await self.open()
-        async with self._explained():
+        async with store.explained():
             await store.rates.wait(name, rate, wait)
 
     def rate_sync(self, name: str, rate: str | Rate, *, wait: Duration = "1m") -> None:
         """`rate` for code without an event loop."""
-        with self._explained():
+        with self.store.explained():
             self.store.rates.wait_sync(name, rate, wait)
 
     @advised("a lease")
@@ -174,12 +172,8 @@ class OnDatabase:
     @property
     def _leasing(self) -> Leasing:
         with BUILDING:
-            from trueup.work.leases.leasing import Leasing
+            from trueup.work.leases.lease import Leasing
         return Leasing(lambda: self.store, self.settings, self.events)
-
-    def _explained(self, tx: Any = None) -> Explained:
-        """Raises the driver's errors as trueup's own where those say more."""
-        return self.store.explained(tx)
 
 
 def _clock(clock: Clock) -> Clock:

@@ -15,9 +15,9 @@ from trueup.jobs.middleware import encode_meta
 from trueup.leases.backend import Backend
 from trueup.operate.schedules import PolicyOptions
 from trueup.options import check_known
-from trueup.schedules.interval import Every
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
+from trueup.schedules.when import Every
 from trueup.store.schedules import Entry
 from trueup.work.jobs.exclusive import RunLease
 

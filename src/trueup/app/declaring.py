@@ -28,8 +28,8 @@ from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
 from trueup.schedules.cron import Cron, Dst
-from trueup.schedules.interval import Every
 from trueup.schedules.spec import Spec
+from trueup.schedules.when import Every
 
 if TYPE_CHECKING:
     from trueup.app.declared import ScheduleOptions

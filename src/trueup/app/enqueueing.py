@@ -27,26 +27,26 @@ class Enqueueing(OnDatabase):
 
     async def put(self, draft: Draft, tx: Any) -> Handle[Any]:
         store = self._store or await self.open()
-        async with self._explained(tx):
+        async with store.explained(tx):
             stored = await store.enqueue.one(draft, tx)
         self._enqueued(draft, int(stored.created), int(not stored.created), tx)
         return Handle(stored.job_id, self, stored.created)
 
     def put_sync(self, draft: Draft, tx: Any) -> Handle[Any]:
-        with self._explained(tx):
+        with self.store.explained(tx):
             stored = self.store.enqueue.one_sync(draft, tx)
         self._enqueued(draft, int(stored.created), int(not stored.created), tx)
         return Handle(stored.job_id, self, stored.created)
 
     async def put_many(self, template: Draft, drafts: Iterable[Draft], tx: Any) -> Enqueued:
         store = self._store or await self.open()
-        async with self._explained(tx):
+        async with store.explained(tx):
             stored = await store.enqueue.many(template, drafts, tx)
         self._enqueued(template, stored.created, stored.kept, tx)
         return Enqueued(stored.created, stored.kept)
 
     def put_many_sync(self, template: Draft, drafts: Iterable[Draft], tx: Any) -> Enqueued:
-        with self._explained(tx):
+        with self.store.explained(tx):
             stored = self.store.enqueue.many_sync(template, drafts, tx)
         self._enqueued(template, stored.created, stored.kept, tx)
         return Enqueued(stored.created, stored.kept)

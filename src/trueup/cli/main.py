@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from functools import cache
 from typing import Annotated, Any
 
@@ -14,18 +14,37 @@ from trueup import program
 from trueup.cli import dead, jobs, postgres, queues, reconcilers, rules, schedules
 from trueup.cli.actions import actions
 from trueup.cli.alerts import alerts
-from trueup.cli.argv import check_text, hide_secrets
 from trueup.cli.audit import audit
 from trueup.cli.config import config
 from trueup.cli.dashboard import dashboard
 from trueup.cli.demo import demo
 from trueup.cli.doctor import doctor
-from trueup.cli.errors import INTERRUPTED, WRONG, flush_or_give_up, report
+from trueup.cli.errors import INTERRUPTED, WRONG, WrongUsage, flush_or_give_up, report
 from trueup.cli.migrate import migrate
 from trueup.cli.options import AppOption, DatabaseOption, SchemaOption, remember, switch
 from trueup.cli.recovery import recovery
 from trueup.cli.status import status
 from trueup.cli.worker import worker
+from trueup.masking import mask
+
+
+def check_text(arguments: Sequence[str]) -> None:
+    """Raises WrongUsage when an argument is not UTF-8: neither PostgreSQL nor JSON could hold it."""
+    for position, argument in enumerate(arguments, 1):
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise WrongUsage(f"argument {position} is not valid UTF-8: {argument[:80]!a}") from None
+
+
+def hide_secrets(argv: MutableSequence[str]) -> None:
+    """Mask them in `sys.argv`, which tools that report crashes send along.
+
+    The operating system keeps its own copy, which other users of the machine can read. That is why a password belongs into
+    TRUEUP_DATABASE_URL.
+    """
+    argv[:] = [mask(argument) for argument in argv]
+
 
 app = typer.Typer(
     help="Schedules, durable jobs, leases and reconcilers on the PostgreSQL you already have.",

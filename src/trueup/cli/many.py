@@ -14,6 +14,7 @@ from trueup.cli import output
 from trueup.cli.errors import WRONG, WrongUsage
 from trueup.cli.session import Session
 from trueup.errors import NotFound
+from trueup.texts import counted
 
 if TYPE_CHECKING:
     from trueup.app import App
@@ -131,7 +132,7 @@ def act_on_all(
 
 def report_all(session: Session, counts: dict[str, int]) -> None:
     """Say how many jobs a command over all of them changed."""
-    said = [f"{verb} {count:,} {noun(count)}" for verb, count in counts.items() if count]
+    said = [f"{verb} {counted(count, 'job')}" for verb, count in counts.items() if count]
     session.answer(counts, ", ".join(said) or "nothing to do")
 
 

@@ -52,6 +52,7 @@ SchemaOption = Annotated[
 ]
 JsonOption = Annotated[bool, switch("--json", "Print JSON.")]
 KindOption = Annotated[str | None, option("--kind", "KIND", "Only jobs of this kind.", autocompletion=completing.kinds)]
+NoteOption = Annotated[str, option("--reason", "TEXT", "A reason, stored as a note.")]
 YesOption = Annotated[bool, switch("--yes -y", "Do not ask for confirmation.")]
 
 

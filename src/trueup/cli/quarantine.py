@@ -16,6 +16,7 @@ from trueup.cli.output import Heading, TextTable, headings
 from trueup.cli.session import Session
 from trueup.jobs.records import JobError
 from trueup.observe.printable import printable, printable_lines
+from trueup.texts import counted
 
 if TYPE_CHECKING:
     from trueup.app import App
@@ -158,7 +159,7 @@ def _free(
     if session.json:
         output.write_json({"reconciler": name, did: [key for key in wanted if key in moved], "unchanged": left})
     elif moved:
-        output.say(f"{did} {many_rows(len(moved))} of {name}")
+        output.say(f"{did} {counted(len(moved), 'row')} of {name}")
     if left:
         output.note(f"unchanged {', '.join(left)}: {why_not}")
         raise typer.Exit(WRONG)
@@ -169,14 +170,10 @@ def _free_all(session: Session, name: str, yes: bool, verb: str, did: str, move_
         total = await app.reconcilers.count_quarantined(name)
         if not total:
             return 0
-        many.confirm(f"{verb.capitalize()} {many_rows(total)} of {name}?", yes)
+        many.confirm(f"{verb.capitalize()} {counted(total, 'row')} of {name}?", yes)
         with many.progress(verb, total) as note:
             return await move_all(app, note)
 
     count = session.run(run)
-    said = f"{did} {many_rows(count)} of {name}" if count else f"no row of {name} is in quarantine"
+    said = f"{did} {counted(count, 'row')} of {name}" if count else f"no row of {name} is in quarantine"
     session.answer({"reconciler": name, did: count}, said)
-
-
-def many_rows(count: int) -> str:
-    return f"{count:,} {'row' if count == 1 else 'rows'}"

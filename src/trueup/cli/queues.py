@@ -9,7 +9,7 @@ import typer
 
 from trueup.cli import completing, output
 from trueup.cli.ages import ago, span
-from trueup.cli.names import note_unknown, unknown
+from trueup.cli.listing import note_unknown, unknown
 from trueup.cli.options import option, with_session
 from trueup.cli.output import TextTable, headings
 from trueup.cli.session import Session

@@ -12,13 +12,14 @@ from trueup.cli import many, output, quarantine
 from trueup.cli.ages import ago, since, span, to_second, written
 from trueup.cli.listing import error_text, outcomes_text
 from trueup.cli.moves import move
-from trueup.cli.options import YesOption, option, with_session
+from trueup.cli.options import NoteOption, YesOption, option, with_session
 from trueup.cli.output import TextTable, headings
 from trueup.cli.quarantine import Name
 from trueup.cli.session import Session
 from trueup.cli.sweeping import run
 from trueup.observe.printable import printable, printable_json
 from trueup.program import typed
+from trueup.texts import counted
 
 group = typer.Typer(help="Inspect, run, pause or resume reconcilers and scans.", no_args_is_help=True)
 
@@ -72,8 +73,7 @@ def state_text(record: dict[str, Any]) -> str:
         state = "shadow" if state == "active" else f"{state}, shadow"
     known = sum(record[name] for name in ("held", "resting", "quarantined", "discarded"))
     if record["declared_by_worker"] is False and known:
-        rows = "row" if known == 1 else "rows"
-        said = f"declared by no living worker, {known:,} {rows} known ({typed('trueup reconcilers forget')})"
+        said = f"declared by no living worker, {counted(known, 'row')} known ({typed('trueup reconcilers forget')})"
         state = said if state == "active" else f"{state}, {said}"
     elif record["declared_here"] is False:
         state = "not declared" if state == "active" else f"{state}, not declared"
@@ -223,11 +223,7 @@ group.command("discard", hidden=True)(quarantine.discard)
 
 @group.command("pause")
 @with_session
-def pause(
-    session: Session,
-    name: Name,
-    reason: Annotated[str, option("--reason", "TEXT", "A reason, stored as a note.")] = "paused by a person",
-) -> None:
+def pause(session: Session, name: Name, reason: NoteOption = "paused by a person") -> None:
     """Stop all sweeps of a reconciler until it is resumed.
 
     Running handlers finish.

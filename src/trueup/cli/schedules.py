@@ -12,11 +12,12 @@ from trueup.cli import many, output, specs
 from trueup.cli.ages import ago, to_second, written
 from trueup.cli.making import Name, create, edit
 from trueup.cli.moves import move, say
-from trueup.cli.options import YesOption, option, switch, with_session
+from trueup.cli.options import NoteOption, YesOption, option, switch, with_session
 from trueup.cli.output import TextTable, headings
 from trueup.cli.preview import preview
 from trueup.cli.session import Session
 from trueup.observe.printable import printable
+from trueup.texts import counted
 
 if TYPE_CHECKING:
     from trueup.app import App
@@ -134,11 +135,7 @@ group.command("edit")(edit)
 
 @group.command("pause")
 @with_session
-def pause(
-    session: Session,
-    name: Name,
-    reason: Annotated[str, option("--reason", "TEXT", "A reason, stored as a note.")] = "paused by a person",
-) -> None:
+def pause(session: Session, name: Name, reason: NoteOption = "paused by a person") -> None:
     """Fire no ticks of a schedule until it is resumed."""
     move(session, "schedule", name, "paused", "it is not active", lambda app: app.schedules.pause(name, reason))
 
@@ -152,11 +149,7 @@ def resume(session: Session, name: Name) -> None:
 
 @group.command("retire")
 @with_session
-def retire(
-    session: Session,
-    name: Name,
-    reason: Annotated[str, option("--reason", "TEXT", "A reason, stored as a note.")] = "retired by a person",
-) -> None:
+def retire(session: Session, name: Name, reason: NoteOption = "retired by a person") -> None:
     """End a schedule that was declared in code and that no running worker declares.
 
     If code declares it again, it comes back.
@@ -223,19 +216,15 @@ def backfill(
             return await app.schedules.backfill(name, first, last, rate=rate, progress=note)
 
     fired = session.run(run)
-    session.answer({"schedule": name, "fired": fired}, f"fired {_ticks(fired)} of schedule {name}")
+    session.answer({"schedule": name, "fired": fired}, f"fired {counted(fired, 'tick')} of schedule {name}")
 
 
 def _preview_backfill(session: Session, name: str, found: BackfillPreview) -> None:
     if session.json:
         output.write_json({"schedule": name, "ticks": found.ticks, "to_fire": list(found.to_fire)})
         return
-    output.say(f"would fire {len(found.to_fire):,} of {_ticks(found.ticks)} of schedule {name}")
+    output.say(f"would fire {len(found.to_fire):,} of {counted(found.ticks, 'tick')} of schedule {name}")
     for tick in found.to_fire[:SHOWN]:
         output.say(f"  {to_second(tick)}")
     if len(found.to_fire) > SHOWN:
         output.say(f"  and {len(found.to_fire) - SHOWN:,} more")
-
-
-def _ticks(count: int) -> str:
-    return f"{count:,} {'tick' if count == 1 else 'ticks'}"

@@ -11,13 +11,14 @@ import typer
 
 from trueup.cli import output
 from trueup.cli.ages import ago, span, to_second
-from trueup.cli.checks import show_checks
+from trueup.cli.doctor import show_checks
 from trueup.cli.errors import WRONG, WrongUsage, say_error
 from trueup.cli.options import duration_option, switch, with_session
 from trueup.cli.output import TextTable, headings
 from trueup.cli.session import Session
 from trueup.errors import DatabaseUnavailable
 from trueup.program import typed
+from trueup.texts import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -189,9 +190,8 @@ def _next_tick(seconds: float | None) -> str:
 def _reconcilers(sweeping: dict[str, Any], alive: bool) -> TextTable:
     names = ("active", "paused", "resting")
     quarantined = sweeping["quarantined"]
-    rows = "row" if quarantined == 1 else "rows"
     listing = typed("trueup reconcilers quarantine list")
-    to_look_at = f"; {quarantined:,} {rows} in quarantine: {listing}" if quarantined else ""
+    to_look_at = f"; {counted(quarantined, 'row')} in quarantine: {listing}" if quarantined else ""
     columns = headings(*(f"{name}>" for name in names), "last sweep")
     table = TextTable(f"Reconcilers{to_look_at}", columns)
     swept = sweeping["swept_ago_s"]

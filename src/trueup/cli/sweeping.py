@@ -21,10 +21,11 @@ from trueup.cli.errors import INTERRUPTED, WRONG, WrongUsage
 from trueup.cli.listing import outcomes_text
 from trueup.cli.options import option, switch, with_session
 from trueup.cli.output import Heading, TextTable, headings
-from trueup.cli.quarantine import LONG, Name, many_rows
+from trueup.cli.quarantine import LONG, Name
 from trueup.cli.session import Session
 from trueup.clock import elapsed
 from trueup.program import typed
+from trueup.texts import counted
 
 if TYPE_CHECKING:
     from trueup.app import App
@@ -237,14 +238,14 @@ def _tell(run: Run) -> None:
         became = outcomes_text(counts)
         took = f"{span(run.seconds)}, {rows / run.seconds:,.0f}/s" if run.seconds >= 1 else span(run.seconds)
         proposed = "proposed " if run.proposed else ""
-        output.say(f"{run.name}: {many_rows(rows)} in {took}: {proposed}{became}")
+        output.say(f"{run.name}: {counted(rows, 'row')} in {took}: {proposed}{became}")
     if run.outcomes["quarantined"]:
         output.note(f"see: {typed('trueup reconcilers quarantine list')} {run.name}")
 
 
 def _tell_scan(run: Run) -> None:
     items, failed = run.outcomes["items"], run.outcomes["failed"]
-    said = [f"{items:,} {'item' if items == 1 else 'items'}", *([f"{failed:,} failed"] if failed else [])]
+    said = [counted(items, "item"), *([f"{failed:,} failed"] if failed else [])]
     shown = {"command": typed("trueup reconcilers show"), "name": run.name}
     ending = SCANNED[run.ending].format(**shown) if run.ending in SCANNED else f"took {span(run.seconds)}"
     output.say(f"{run.name}: {', '.join(said)}; {ending}{f': {run.why}' if run.why else ''}")
@@ -304,7 +305,8 @@ def _how_many(dry: DryRun) -> str:
         return "nothing to do"
     if dry.total is None:
         return f"{len(dry.rows):,} of more than {MAX_COUNTED:,} rows are shown (--limit); would {dry.would}"
-    shown = f"{len(dry.rows):,} of {many_rows(dry.total)} are shown (--limit)" if dry.more else many_rows(dry.total)
+    total = counted(dry.total, "row")
+    shown = f"{len(dry.rows):,} of {total} are shown (--limit)" if dry.more else total
     return f"{shown}; would {dry.would}"
 
 
@@ -312,6 +314,6 @@ def _show_items(dry: DryRun) -> None:
     columns = headings("item*", "next cursor*")
     output.show(TextTable("Items", columns, [(row["item"], row["next_cursor"]) for row in dry.rows]))
     more = ", and there are more (--limit)" if dry.more else ""
-    output.say(f"{dry.name}: {len(dry.rows):,} {'item' if len(dry.rows) == 1 else 'items'}{more}; would {dry.would}")
+    output.say(f"{dry.name}: {counted(len(dry.rows), 'item')}{more}; would {dry.would}")
     if dry.why is not None:
         output.say(f"{dry.name}: {dry.why}")

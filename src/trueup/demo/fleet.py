@@ -52,7 +52,7 @@ class DemoProcess:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *self._command],
+                [sys.executable, "-m", "trueup.demo.processes", *self._command],
                 cwd=self.log.parent,
                 env=self._environment,
                 stdin=subprocess.PIPE,  # when it closes, the process knows that we are gone
@@ -113,7 +113,7 @@ class DemoProcess:
 
 class DemoWorker(DemoProcess):
     def __init__(self, name: str, log: Path, environment: Mapping[str, str]) -> None:
-        super().__init__(name, ["trueup.demo.worker"], log, environment)
+        super().__init__(name, ["worker"], log, environment)
         self.holders: set[UUID] = set()  # every holder id that it was seen with
 
     @property

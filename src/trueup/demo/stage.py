@@ -94,9 +94,9 @@ class Stage:
         self.receiver = self.part("receiver", str(self.receiver_port), str(self.journal.path))
         self._parts += self.workers
 
-    def part(self, module: str, *arguments: str) -> DemoProcess:
-        """A process that runs one of the demo's modules; it is not started yet."""
-        made = DemoProcess(module, [f"trueup.demo.{module}", *arguments], self._log(module), self._environment)
+    def part(self, name: str, *arguments: str) -> DemoProcess:
+        """A process of `demo.processes`; it is not started yet."""
+        made = DemoProcess(name, [name, *arguments], self._log(name), self._environment)
         self._parts.append(made)
         return made
 

@@ -12,12 +12,12 @@ import psycopg
 from trueup.demo import application, proof
 from trueup.demo.books import Books, Held, Snapshot
 from trueup.demo.fleet import DemoProcess, DemoWorker
-from trueup.demo.people import UNWANTED
 from trueup.demo.proof import DOWNTIME, Check, Evidence
 from trueup.demo.screen import Screen, make_screen
 from trueup.demo.signals import EndedBySignal, interruptible, undisturbed
 from trueup.demo.stage import LEASE, Stage, StepFailed, free_port, listens
 from trueup.demo.view import DeliveryRate, View, WorkerView
+from trueup.demo.yesterday import UNWANTED
 from trueup.errors import ConfigError, EmbeddedUnavailable, TrueupError
 
 MIN_WORKERS, MAX_WORKERS = 3, 6  # one is killed while another is frozen; more show nothing new
@@ -276,7 +276,7 @@ class Story:
 
     def _finish(self, users: int) -> None:
         within = STEP_WITHIN + SLOWER * users / self._rate
-        self._until(lambda: self._all_ended(), "every message has ended", within)
+        self._until(self._all_ended, "every message has ended", within)
         self._screen.say(
             f"everything that was due has ended; one message is dead: the receiver refuses {UNWANTED} for good"
         )

@@ -1,25 +1,53 @@
-"""Yesterday, when everything was still fine: `python -m trueup.demo.yesterday HOURS USERS`, by a clock that is HOURS slow.
+"""Yesterday, when everything was still fine, by a clock that is slow.
 
-The users are created as the API creates them. A worker starts, sends what is due, which is nothing yet, and stops. That is the
-last heartbeat of the fleet.
+Its users are ordinary ones, some with names that have broken other programs, and one whose messages are always refused. They are
+created as the API creates them. A worker starts, sends what is due, which is nothing yet, and stops. That is the last heartbeat of
+the fleet.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, NamedTuple
 
 from trueup.demo import application
-from trueup.demo.orphan import end_with_parent
-from trueup.demo.people import everybody
 from trueup.testing.clock import ManualClock
 
 SWEPT_WITHIN = 60.0  # seconds
+FOR_LATER = 40  # users whose birthday is after the downtime: nothing may be sent to them
+AWKWARD = (
+    ("Robert'); drop table", "events;--"),
+    ('Zoë "Ζώη"', "O’Neill"),
+    ("🎂 {first_name}", "%s \\n"),
+)
+UNWANTED = "Nobody Home"  # the receiver refuses messages with this name for good
 
 
-async def main(ago: timedelta, users: int) -> None:
+class DemoUser(NamedTuple):
+    first_name: str
+    last_name: str
+    born: date
+    timezone: str
+    fate: str
+
+
+def everybody(seed: Any, users: int, yesterday: datetime) -> Iterator[DemoUser]:
+    """Users whose birthday began within the day after that moment, the special ones among them; and some whose birthday is
+    after it. `seed` is the application's own module that makes up users."""
+    # The first one lives where clocks are never changed: that message is due for sure.
+    special = [(*UNWANTED.split(), "dead"), *((*name, "delivered") for name in AWKWARD)]
+    for number, made in enumerate(seed.made_up(users, yesterday, days=1)):
+        first_name, last_name, fate = (
+            special[number] if number < len(special) else (made.first_name, made.last_name, "delivered")
+        )
+        yield DemoUser(first_name, last_name, made.born, made.timezone, fate)
+    for made in seed.made_up(FOR_LATER, yesterday + timedelta(days=2), days=1):
+        yield DemoUser(made.first_name, made.last_name, made.born, made.timezone, "later")
+
+
+async def relive(ago: timedelta, users: int) -> None:
     then = datetime.now(UTC) - ago
     service = application.build(ManualClock(then))
     await service.prepare()
@@ -49,8 +77,3 @@ async def _seed(tx: Any, service: Any, users: int, then: datetime, ago: timedelt
 
 async def _never_swept(app: Any) -> bool:
     return all(each["last_swept_at"] is None for each in await app.reconcilers.list())
-
-
-if __name__ == "__main__":
-    end_with_parent()
-    asyncio.run(main(timedelta(hours=float(sys.argv[1])), int(sys.argv[2])))

@@ -9,10 +9,10 @@ Each noun has its file, and every event in it is a name of this package; all oth
 
 from __future__ import annotations
 
-from trueup.events.bus import Events as Events
-from trueup.events.bus import Subscriber as Subscriber
 from trueup.events.database import *
 from trueup.events.event import Event as Event
+from trueup.events.event import Events as Events
+from trueup.events.event import Subscriber as Subscriber
 from trueup.events.jobs import *
 from trueup.events.leases import *
 from trueup.events.reconcilers import *

@@ -16,8 +16,8 @@ from typing_extensions import TypedDict
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.instead import instead
 from trueup.jobs.context import Context
+from trueup.jobs.job import Tick
 from trueup.jobs.payload import CONFIG, SERIALIZED, checked, explain
-from trueup.jobs.tick import Tick
 
 
 class Arguments:

@@ -324,7 +324,8 @@ class Request(Generic[P, R]):
         values = job.arguments.bind(args, kwargs)
         stored = job.arguments.dump(values, job._enqueuer.payload_limit)
         values = job.arguments.defaults | values  # a default gives the same tenant and key, omitted or explicit
-        return template.with_args(stored, fair_key(job.controls, values), self._unique_key(values))
+        key, unique_key = fair_key(job.controls, values), self._unique_key(values)
+        return template._replace(args=stored, key=key, unique_key=unique_key)
 
     def _unique_key(self, values: Mapping[str, Any]) -> str | None:
         unique = self._options.unique

@@ -33,9 +33,6 @@ class Draft(NamedTuple):
     meta: str | None = None  # JSON, as `args` are; see jobs.middleware
     own_meta: str | None = None  # what `using(meta=…)` gave: a schedule keeps that, and nothing of middleware
 
-    def with_args(self, args: str, key: str, unique_key: str | None) -> Draft:
-        return self._replace(args=args, key=key, unique_key=unique_key)
-
 
 @dataclass(frozen=True, slots=True)
 class HandlerCall:
@@ -102,3 +99,13 @@ class ClaimedJob:
         time of enqueueing is part of it. It is stored with the job, and survives retries, takeovers and a revival.
         """
         return f"{self.kind}:{self.id}@{self.enqueued_at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One due time of a schedule. `lateness` is how long after it the run was claimed; `attempt` starts at 1."""
+
+    schedule: str
+    due_at: datetime
+    lateness: timedelta
+    attempt: int

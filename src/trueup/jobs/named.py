@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from pydantic_core import PydanticSerializationError, to_json
-
 from trueup.backoff import JOB_RETRY
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.definition import Enqueuer, Job
 from trueup.jobs.limits import Controls
 from trueup.jobs.names import checked_name
 from trueup.jobs.options import Options
-from trueup.jobs.payload import checked, explain
+from trueup.jobs.payload import encoded
 
 
 class UndeclaredArguments:
@@ -34,11 +32,7 @@ class UndeclaredArguments:
         return dict(kwargs)
 
     def dump(self, values: dict[str, Any], limit: int) -> str:
-        try:
-            encoded = to_json(values, inf_nan_mode="constants", bytes_mode="base64")
-        except (PydanticSerializationError, ValueError, RecursionError) as error:
-            raise explain(values, self.kind, error) from None
-        return checked(encoded, values, self.kind, limit)
+        return encoded(values, limit, self.kind)
 
 
 class NamedJob(Job[..., Any]):

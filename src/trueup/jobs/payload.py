@@ -47,7 +47,7 @@ def encode_result(value: Any, limit: int, root: str = "result") -> str:
     """A handler's return value, or what `root` names, as JSON. Raises InvalidArguments when it cannot be stored, whatever the code of
     the value's own class raises: the handler has done its work, and would otherwise be called again for it."""
     try:
-        return _encoded(value, limit, root)
+        return encoded(value, limit, root)
     except (InvalidArguments, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -55,14 +55,15 @@ def encode_result(value: Any, limit: int, root: str = "result") -> str:
         raise InvalidArguments(f"{root}: cannot be stored as JSON: reading it raised {said}") from None
 
 
-def _encoded(value: Any, limit: int, root: str) -> str:
+def encoded(value: Any, limit: int, root: str) -> str:
+    """A value without a type of its own as JSON. Raises InvalidArguments that names the place which cannot be stored."""
     value = _Finite(limit, root).of(value)
     try:
-        encoded = to_json(value, inf_nan_mode="constants", bytes_mode="base64")
+        written = to_json(value, inf_nan_mode="constants", bytes_mode="base64")
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise explain(value, root, error) from None
     names_its_keys = isinstance(value, dict) and all(type(key) is str for key in value)
-    return checked(encoded, value, root, limit, safe_objects=int(names_its_keys))
+    return checked(written, value, root, limit, safe_objects=int(names_its_keys))
 
 
 class _Finite:

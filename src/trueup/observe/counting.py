@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -54,7 +55,7 @@ class Instruments:
         with _lock:
             found = self._counted.get(source)
             if found is None:
-                ends = [source.subscribe(self._subscriber(count), cls) for cls, count in COUNTED.items()]
+                ends = [source.subscribe(partial(count, self), cls) for cls, count in COUNTED.items()]
                 self._counted[source] = _Subscription(ends)
                 _counting[source] = (*_counting.get(source, ()), self)
             else:
@@ -70,9 +71,6 @@ class Instruments:
             _counting[source] = tuple(each for each in _counting.get(source, ()) if each is not self)
         for end in found.ends:
             end()
-
-    def _subscriber(self, count: Count) -> Callable[[Event], None]:
-        return lambda event: count(self, event)
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
         self._backend.add(_BY_NAME[name], amount, self._touched(name, labels))

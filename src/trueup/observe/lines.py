@@ -159,11 +159,10 @@ class ConsoleLines(logging.Formatter):
 def facts_of(record: logging.LogRecord) -> dict[str, Any]:
     """The facts that `extra=` gave the record, with secrets masked. A field with the name of a secret is hidden as a whole."""
     given = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
-    return {name: _hidden(name, value) for name, value in given.items()}
-
-
-def _hidden(name: str, value: Any) -> Any:
-    return MASK if is_secret_name(name) and not isinstance(value, bool | None) else clean_fact(value)
+    return {
+        name: MASK if is_secret_name(name) and not isinstance(value, bool | None) else clean_fact(value)
+        for name, value in given.items()
+    }
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

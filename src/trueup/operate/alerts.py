@@ -1,27 +1,53 @@
 """Alerts: a check that keeps failing is logged and posted once, and once more when it passes again.
 
-How far each alert has come is in the database (`store/alerts.py`), fenced by the lease of the worker that watches: a worker that
+How far each alert has come is in the database (`store/health.py`), fenced by the lease of the worker that watches: a worker that
 takes over goes on from there. A message counts as sent when the webhook has accepted it. If a worker dies between the two, the
-next one sends the message again, with the same idempotency key.
+next one sends the message again, with the same idempotency key. `app.alerts` reads them.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+from trueup.config import Settings
 from trueup.durations import format_duration
-from trueup.events import AlertRaised, AlertResolved, Events
-from trueup.operate.checks import Finding, Report
-from trueup.operate.posting import Post, Reported
-from trueup.store.alerts import Alert, AlertStates, State
-from trueup.store.health import Lead
+from trueup.events import AlertRaised, AlertResolved, Events, ServiceFailed
+from trueup.operate.checks import Finding, Report, advice, judge
+from trueup.operate.operating import Operating, twin
+from trueup.store.health import Alert, AlertStates, Health, Lead, Measured, State
 from trueup.store.store import Store
-from trueup.texts import clean
+from trueup.texts import clean, describe, type_name
 
 MAX_PROBLEM = 1_000  # characters
 SLACK_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})  # or a text could mention a whole channel
+
+Post = Callable[[Mapping[str, Any], str], Awaitable[object]]
+"""Posts a document with an idempotency key; raises when it was not accepted."""
+
+
+class Reported:
+    """Posts, and reports the first, second, fourth, … failure in a row. True when the document was accepted."""
+
+    def __init__(self, post: Post, events: Events, name: str) -> None:
+        self._post = post
+        self._events = events
+        self._name = name
+        self._failures = 0
+
+    async def __call__(self, document: Mapping[str, Any], key: str) -> bool:
+        try:
+            await self._post(document, key)
+        except Exception as error:
+            self._failures += 1
+            if self._failures & (self._failures - 1) == 0:
+                self._events.emit(ServiceFailed(self._name, type_name(error), describe(error), self._failures))
+            return False
+        self._failures = 0
+        return True
 
 
 class AlertStep(Enum):
@@ -132,3 +158,65 @@ def message(service: str, step: AlertStep, alert: Alert, finding: Finding | None
         text = f"{service}: resolved: {alert.check} passes again after {lasted}; it was: {alert.problem}"
     key = f"{facts['event']} {alert.check} {facts['since']}"
     return {"text": text.translate(SLACK_ESCAPES), "alert": facts}, key
+
+
+CheckState = Literal["ok", "failing", "firing", "off"]
+Rules: TypeAlias = "tuple[AlertRule, ...]"  # defined here because `list` is a method inside the class
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRule:
+    """One check. It is `failing` at first, and `firing` once a worker has raised the alert, which needs `alert_url`.
+
+    `value` is what was measured, `allowed` the limit: seconds for ages, and counts otherwise. `since` is when a worker first
+    noticed that it fails. `sent` says whether the webhook accepted the alert.
+    """
+
+    check: str
+    state: CheckState
+    severity: str
+    value: float
+    allowed: float | None
+    detail: str
+    advice: str
+    since: datetime | None = None
+    sent: bool = False
+
+
+class AlertOperations(Operating):
+    def __init__(self, store: Store, settings: Settings) -> None:
+        super().__init__(store)
+        self._settings = settings
+
+    async def list(self) -> Rules:
+        """Every check as it is now: firing ones first, then failing ones."""
+        store = self._store
+        measured = await Health(self._database, store.statements).measured()
+        alerts = await AlertStates(self._database, store.statements).list()
+        limits = self._settings.check_limits or {}
+        found = {each.check: each for each in judge(measured, limits)}
+        rules = [
+            _rule(each, limits.get(each.name, each.allowed), found.get(each.name), alerts.get(each.name))
+            for each in measured
+        ]
+        order = {"firing": 0, "failing": 1, "ok": 2, "off": 3}
+        return tuple(sorted(rules, key=lambda rule: (order[rule.state], rule.severity != "error")))
+
+    list_sync = twin(list)
+
+
+def _rule(measured: Measured, allowed: float | None, finding: Finding | None, alert: Alert | None) -> AlertRule:
+    failing = finding is not None
+    raised = alert is not None and alert.state in ("raised", "sent")
+    state: CheckState = "off" if allowed is None else "ok" if not failing else "firing" if raised else "failing"
+    return AlertRule(
+        measured.name,
+        state,
+        measured.severity,
+        measured.value,
+        allowed,
+        measured.detail,
+        advice(measured.name) if finding is None else finding.advice,
+        alert.since if alert is not None and failing else None,
+        failing and alert is not None and alert.state == "sent",
+    )

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby, islice
-from typing import Any
 
 from trueup.errors import ConfigError
 from trueup.schedules import spec as specs
@@ -54,7 +53,10 @@ async def audit(schedules: Schedules, within: timedelta, kept: timedelta) -> Aud
 async def _one(schedules: Schedules, name: str, versions: Fetched, start: datetime, now: datetime) -> Findings:
     findings = Findings(name)
     try:
-        held = reigns([(since, _when(state, spec)) for _, since, state, spec, _ in versions], now)
+        held = reigns(
+            [(since, specs.from_json(spec) if state == "active" else None) for _, since, state, spec, _ in versions],
+            now,
+        )
     except ConfigError as error:
         findings.unreadable = str(error)
         return findings
@@ -70,7 +72,3 @@ async def _one(schedules: Schedules, name: str, versions: Fetched, start: dateti
         if len(page) < PAGE:
             return findings
         after = until
-
-
-def _when(state: str, spec: Any) -> specs.Spec | None:
-    return specs.from_json(spec) if state == "active" else None

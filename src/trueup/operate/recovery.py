@@ -24,6 +24,7 @@ from trueup.store.db.own_connection import Record
 from trueup.store.recovery import OverdueJobs, RecoveryViews, Verdicts
 from trueup.store.store import Store
 from trueup.store.workers import Downtime
+from trueup.texts import counted
 
 Backlog: TypeAlias = Callable[[str], Awaitable[int | None]]
 
@@ -272,7 +273,7 @@ def _ticks(schedules: Sequence[ScheduleRecovery]) -> str:
         "undecided": sum(each.undecided for each in schedules),
         "unaccounted for": sum(each.unaccounted for each in schedules),
     }
-    return f"{_many(missed, 'tick')} missed: " + ", ".join(f"{n:,} {what}" for what, n in became.items() if n)
+    return f"{counted(missed, 'tick')} missed: " + ", ".join(f"{n:,} {what}" for what, n in became.items() if n)
 
 
 def _rows(reconcilers: Sequence[ReconcilerRecovery]) -> str:
@@ -282,12 +283,12 @@ def _rows(reconcilers: Sequence[ReconcilerRecovery]) -> str:
     handled, late = sum(each.count for each in all_of_them), sum(each.late for each in all_of_them)
     overdue = sum(each.backlog or 0 for each in reconcilers)
     if not late:
-        return f"{_many(overdue, 'row')} overdue, and none handled" if overdue else "no row late"
+        return f"{counted(overdue, 'row')} overdue, and none handled" if overdue else "no row late"
     worst = short(max(each.worst_s for each in all_of_them))
     average = short(sum(each.total_s for each in all_of_them) / handled) if handled else "not known"
     if late >= handled:
-        return f"{_many(late, 'row')} late, worst {worst}, average {average}"
-    return f"{late:,} of {_many(handled, 'row')} late, worst {worst}, average of all {average}"
+        return f"{counted(late, 'row')} late, worst {worst}, average {average}"
+    return f"{late:,} of {counted(handled, 'row')} late, worst {worst}, average of all {average}"
 
 
 def _verdict(report: Recovery) -> str:
@@ -312,7 +313,7 @@ def _rows_left(reconcilers: Sequence[ReconcilerRecovery]) -> str:
     behind = [each for each in reconcilers if each.backlog]
     if not behind:
         return ""
-    left = f"{_many(sum(each.backlog or 0 for each in behind), 'row')} left"
+    left = f"{counted(sum(each.backlog or 0 for each in behind), 'row')} left"
     paused = [each.name for each in behind if each.paused]
     if paused:
         return f"{left}, {', '.join(paused)} paused"
@@ -336,19 +337,15 @@ def _behind(report: Recovery) -> list[str]:
     return [
         text
         for number, text in (
-            (undecided, f"{_many(undecided, 'tick')} undecided"),
-            (unaccounted, f"{_many(unaccounted, 'tick')} unaccounted for"),
-            (unreadable, f"{_many(unreadable, 'schedule')} not readable by this release"),
-            (runs, f"{_many(runs, 'late run')} unfinished"),
-            (jobs, f"{_many(jobs, 'job')} overdue, the oldest by {short(oldest)}"),
+            (undecided, f"{counted(undecided, 'tick')} undecided"),
+            (unaccounted, f"{counted(unaccounted, 'tick')} unaccounted for"),
+            (unreadable, f"{counted(unreadable, 'schedule')} not readable by this release"),
+            (runs, f"{counted(runs, 'late run')} unfinished"),
+            (jobs, f"{counted(jobs, 'job')} overdue, the oldest by {short(oldest)}"),
             (len(failing), f"sweeps of {', '.join(failing)} fail: see {show}"),
         )
         if number
     ]
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def short(seconds: float) -> str:

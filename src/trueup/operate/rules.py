@@ -106,6 +106,7 @@ def _of_processes() -> Iterator[Rule]:
 
 def _of_jobs(registered: Registered) -> Iterator[Rule]:
     kinds = _among("kind", registered.kinds)
+    allowed = (registered.limits or {}).get("overdue_jobs") or 3600.0  # also where the check is switched off
     yield Rule(
         "TrueupJobsDied",
         _grew("trueup_jobs_buried_total", "15m", kinds, "kind"),
@@ -116,7 +117,7 @@ def _of_jobs(registered: Registered) -> Iterator[Rule]:
     )
     yield Rule(
         "TrueupJobsLate",
-        f"max by (kind, queue) (trueup_jobs_oldest_due_age_seconds{{{kinds}}}) > {_allowed_age(registered):g}",
+        f"max by (kind, queue) (trueup_jobs_oldest_due_age_seconds{{{kinds}}}) > {allowed:g}",
         registered.alert_after,
         "warning",
         "trueup: {{ $labels.kind }} has waited in queue {{ $labels.queue }} for {{ $value | humanizeDuration }}",
@@ -152,11 +153,6 @@ def _of_scans(names: str) -> Iterator[Rule]:
         "trueup: items of the scan {{ $labels.scan }} fail",
         "`scan item failed` in the log of the workers has the errors.",
     )
-
-
-def _allowed_age(registered: Registered) -> float:
-    """The check's limit for the age of the oldest due job; a default where the check is switched off."""
-    return (registered.limits or {}).get("overdue_jobs") or 3600.0
 
 
 def _grew(metric: str, window: str, matcher: str = "", by: str = "") -> str:

@@ -23,18 +23,24 @@ from trueup.jobs.middleware import encode_meta
 from trueup.jobs.names import checked_name
 from trueup.jobs.registry import Registry
 from trueup.operate.acting import Recorder
-from trueup.operate.schedule_records import ScheduleRecords
+from trueup.operate.audit import Audit, audit
+from trueup.operate.operating import Operating
 from trueup.options import wrong
 from trueup.schedules import spec as specs
 from trueup.schedules.misfire import Missed
 from trueup.schedules.overlap import Overlap
 from trueup.schedules.policy import SchedulePolicy
+from trueup.schedules.preview import Year, in_year
 from trueup.schedules.spec import Spec
 from trueup.schedules.when import in_utc
 from trueup.store.actions import Noting
+from trueup.store.db.own_connection import Record
 from trueup.store.planning import StoredSchedule
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
+
+Records: TypeAlias = list[Record]  # defined here because `list` is a method inside the class
+
 
 PAGE = 100  # ticks backfilled in one transaction
 MAX_BACKFILLED = 100_000  # ticks in one backfill; more is taken for a mistake
@@ -65,7 +71,7 @@ class BackfillPreview:
     to_fire: tuple[datetime, ...]
 
 
-class ScheduleOperations(ScheduleRecords):
+class ScheduleOperations(Operating):
     def __init__(
         self,
         store: Store,
@@ -74,10 +80,49 @@ class ScheduleOperations(ScheduleRecords):
         keep_ticks: timedelta,
         declared: Sequence[str] = (),
     ) -> None:
-        super().__init__(store, keep_ticks, declared)
+        super().__init__(store)
+        self._schedules = store.schedules
+        self._keep_ticks = keep_ticks
+        self.declared = declared
         self._registry = registry
         self._events = events
         self._recorder = Recorder(store)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def list(self) -> Records:
+        """All schedules by name, each with its last tick and how many of its runs have not ended."""
+        return await self._store.views.schedules()
+
+    async def show(self, name: str, ticks: int = 20) -> Record:
+        """Everything about one, and its latest ticks, newest first. Raises NotFound."""
+        found = await self._store.views.schedule(name)
+        if found is None:
+            raise await self._schedules.no_such(name)
+        return {**found, "ticks": await self._store.views.ticks(name, ticks)}
+
+    async def preview(self, what: str | Spec, year: int) -> Year:
+        """A schedule, by its name or as a value, in one year: its first ticks, and the effect of clock changes."""
+        spec = specs.from_json((await self._schedules.get(what)).spec) if isinstance(what, str) else what
+        return in_year(spec, year)
+
+    async def audit(self, since: Duration = "7d") -> Audit:
+        """Expected ticks against the ledger, for the time since then; see `schedules.audit`.
+
+        Also finds schedules that this App's code or a running worker declares, and that are not stored or are retired.
+        """
+        found = await audit(self._schedules, duration_of("since", since), self._keep_ticks)
+        missing = await self._store.declarations.missing(self.declared)
+        return found.with_missing(
+            {name: f"declared in code, and {state or 'not stored'}" for name, state in missing.items()}
+        )
+
+    async def attention(self) -> Record:
+        """Names of schedules on which the code of running workers and the database differ: `missing` is declared and does not
+        fire, `undeclared` fires although no running worker declares it."""
+        declarations = self._store.declarations
+        undeclared = [each.name for each in await declarations.undeclared()]
+        return {"missing": sorted(await declarations.missing()), "undeclared": undeclared}
 
     # -- changing: each is recorded, see `app.actions` -----------------------------------------------------------------------------------------------------
 
@@ -162,7 +207,11 @@ class ScheduleOperations(ScheduleRecords):
             raise ConfigError(f"schedule {name!r} was not declared in code; delete it instead")
         declared = await self._store.declarations.declared_by(name)
         if declared:
-            who = ", ".join(sorted({_who(service, release) for service, release in declared}))
+            who = ", ".join(
+                sorted(
+                    {f"{service or 'unnamed service'}, release {release or 'unknown'}" for service, release in declared}
+                )
+            )
             raise ConfigError(
                 f"schedule {name!r} is declared by running workers ({who}), which would restore it;"
                 " remove it from the code first, or pause it"
@@ -352,10 +401,6 @@ def _between(spec: Spec, start: datetime, end: datetime) -> list[datetime]:
         raise ConfigError(
             f"{start.isoformat()} to {end.isoformat()} is beyond the calendar; give another range"
         ) from None
-
-
-def _who(service: str | None, release: str | None) -> str:
-    return f"{service or 'unnamed service'}, release {release or 'unknown'}"
 
 
 def _call(stored: StoredSchedule) -> Draft:

@@ -20,9 +20,8 @@ from trueup.dsn import Secret
 from trueup.events import Events
 from trueup.observe.counting import Instruments, counting
 from trueup.observe.fleet import snapshot
-from trueup.operate.alerts import AlertSender
+from trueup.operate.alerts import AlertSender, Post, Reported
 from trueup.operate.checks import Report, check
-from trueup.operate.posting import Post, Reported
 from trueup.store.health import Lead
 from trueup.store.store import Store
 from trueup.work.service import Service, jittered

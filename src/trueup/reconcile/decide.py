@@ -12,9 +12,8 @@ from trueup.backoff import Retry
 from trueup.jobs.failure import MAX_MESSAGE, Failure, clean, describe, type_name
 from trueup.jobs.outcome import GiveUp
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.failed import Failed
 from trueup.reconcile.handler import outcome_of
-from trueup.reconcile.outcome import Again, Delete, Outcome, Stay, To, Unchanged
+from trueup.reconcile.outcome import Again, Delete, Failed, Outcome, Stay, To, Unchanged
 from trueup.reconcile.reconciler import Reconciler
 
 # A row is due again after the sweep that looked at it, even without a delay and on a clock that stands still.

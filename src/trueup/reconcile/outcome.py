@@ -6,21 +6,39 @@ Nothing returned is `Unchanged()`. `GiveUp` is raised, any other exception means
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
+from trueup.jobs.failure import describe, type_name
 from trueup.jobs.job import Draft
 from trueup.options import flag
+from trueup.texts import fault_in_text
 
 State = str | int | Enum
 
 NOTHING: Mapping[str, Any] = {}
 
 
-class To:
+class _Value:
+    """Equal to another of the same class with the same parts."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def _parts(self) -> tuple[Any, ...]:
+        return type(self), *(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Value) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+
+class To(_Value):
     """Move the row to another state, set these columns, and enqueue `then` (`[job.call(…), …]`) in the same transaction.
 
     `To("stored", {"then": 1})` sets a column whose name is taken here.
@@ -38,17 +56,8 @@ class To:
     def __repr__(self) -> str:
         return _shown("To", [repr(self.state)], self.columns, self.then)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, To) and (self.state, self.columns, self.then) == (
-            other.state,
-            other.columns,
-            other.then,
-        )
 
-    __hash__ = None  # type: ignore[assignment]
-
-
-class Now:
+class Now(_Value):
     """The database's time, as the value of a column that a claim sets: `claimed_as=To("running", started_at=Now())`."""
 
     __slots__ = ()
@@ -56,14 +65,8 @@ class Now:
     def __repr__(self) -> str:
         return "Now()"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Now)
 
-    def __hash__(self) -> int:
-        return hash(Now)
-
-
-class Stay:
+class Stay(_Value):
     """Leave the row in its state, set these columns; the time of its last change is refreshed."""
 
     __slots__ = ("columns", "then")
@@ -75,13 +78,8 @@ class Stay:
     def __repr__(self) -> str:
         return _shown("Stay", [], self.columns, self.then)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stay) and (self.columns, self.then) == (other.columns, other.then)
 
-    __hash__ = None  # type: ignore[assignment]
-
-
-class Delete:
+class Delete(_Value):
     """Delete the row."""
 
     __slots__ = ("then",)
@@ -92,13 +90,8 @@ class Delete:
     def __repr__(self) -> str:
         return _shown("Delete", [], {}, self.then)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Delete) and self.then == other.then
 
-    __hash__ = None  # type: ignore[assignment]
-
-
-class Unchanged:
+class Unchanged(_Value):
     """Nothing to do: the row is not written to, and is looked at again after the reconciler's `revisit`."""
 
     __slots__ = ()
@@ -106,14 +99,8 @@ class Unchanged:
     def __repr__(self) -> str:
         return "Unchanged()"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Unchanged)
 
-    def __hash__(self) -> int:
-        return hash(Unchanged)
-
-
-class Again:
+class Again(_Value):
     """Not yet: look at the row again after this long. No attempt is spent.
 
     With `everybody=True` no row of the reconciler is looked at until then (with `pause_by=`: no row of the same key). Use it when a
@@ -128,12 +115,6 @@ class Again:
 
     def __repr__(self) -> str:
         return f"Again({self.after.total_seconds():g}s{', everybody=True' if self.everybody else ''})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Again) and (self.after, self.everybody) == (other.after, other.everybody)
-
-    def __hash__(self) -> int:
-        return hash((Again, self.after, self.everybody))
 
 
 Outcome = To | Stay | Delete | Unchanged | Again
@@ -158,17 +139,9 @@ def state_text(state: State) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ConfigError(f"state {state!r}: a text or a whole number is needed, or an Enum of such")
     text = str(value)
-    if "\0" in text or not _encodable(text):
+    if fault_in_text(text, "state"):
         raise ConfigError(f"state {state!r}: PostgreSQL cannot store this text")
     return text
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _columns(more: Any, columns: dict[str, Any]) -> Mapping[str, Any]:
@@ -196,3 +169,18 @@ def _shown(name: str, parts: list[str], columns: Mapping[str, Any], then: Sequen
     if then:
         parts.append(f"then=[{', '.join(draft.kind for draft in then)}]")
     return f"{name}({', '.join(parts)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A failed attempt at a row, as `failed=` and `exhausted=` get it."""
+
+    error: BaseException
+    attempt: int
+    max_attempts: int
+    again_at: datetime | None  # when it is tried again, by the database's clock; None: it is not
+
+    @property
+    def message(self) -> str:
+        """The error in words that can be stored: cleaned, cut to size, passwords masked."""
+        return f"{type_name(self.error)}: {describe(self.error)}"

@@ -12,9 +12,8 @@ from trueup.backoff import SHORT_RETRY, Retry, retry_policy
 from trueup.durations import Duration, Rate, duration_of, format_duration
 from trueup.errors import ConfigError
 from trueup.options import check_known, flag, naming, whole
-from trueup.reconcile.failed import Failed
 from trueup.reconcile.handler import RowHandler
-from trueup.reconcile.outcome import Delete, Outcome, Stay, To
+from trueup.reconcile.outcome import Delete, Failed, Outcome, Stay, To
 from trueup.reconcile.selection import Selection
 
 ClaimMode = Literal["lease", "row_lock"]

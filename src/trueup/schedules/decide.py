@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from hashlib import blake2b
 
 from trueup.schedules import misfire, overlap
-from trueup.schedules.jitter import delay
 from trueup.schedules.misfire import Fire, PausedSpan, Skip
 from trueup.schedules.overlap import Refuse, Replace, RunCounts
 from trueup.schedules.policy import SchedulePolicy
@@ -73,3 +73,17 @@ def decide(
 def _replaced(verdict: Verdict) -> Verdict:
     """A tick that is not fired because a later one, due together with it, would cancel its run."""
     return replace(verdict, run_at=None, reason=REPLACED) if verdict.fired else verdict
+
+
+_BYTES = 8
+
+
+def delay(schedule: str, due_at: datetime, jitter: timedelta) -> timedelta:
+    """The delay of the run after `due_at`: at least zero, less than `jitter`.
+
+    Drawn from the schedule's name and the tick, so every planner draws the same, and a tick that is planned again keeps it.
+    The tick itself, and its lateness, are not moved.
+    """
+    digest = blake2b(f"{schedule}\0{due_at.timestamp()}".encode(), digest_size=_BYTES).digest()
+    microseconds = jitter // timedelta.resolution * int.from_bytes(digest) >> 8 * _BYTES
+    return timedelta(microseconds=microseconds)

@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 from trueup.durations import format_duration
 from trueup.errors import ConfigError
 from trueup.schedules.cron import Cron
-from trueup.schedules.interval import Every
-from trueup.schedules.once import Once
+from trueup.schedules.when import Every, Once
 
 Spec: TypeAlias = Cron | Every | Once
 
@@ -52,18 +51,6 @@ def _read(items: tuple[tuple[str, str], ...]) -> Spec:
     return read(fields)
 
 
-def _read_cron(fields: Mapping[str, Any]) -> Cron:
-    return Cron(fields["expr"], fields["tz"], fields["dst"])
-
-
-def _read_every(fields: Mapping[str, Any]) -> Every:
-    return Every(fields["interval"], _moment("anchor", fields["anchor"]))
-
-
-def _read_once(fields: Mapping[str, Any]) -> Once:
-    return Once(_moment("at", fields["at"]))
-
-
 def _moment(name: str, written: str) -> datetime:
     try:
         return datetime.fromisoformat(written)
@@ -72,7 +59,10 @@ def _moment(name: str, written: str) -> datetime:
 
 
 _READERS: dict[str, tuple[frozenset[str], Callable[[Mapping[str, Any]], Spec]]] = {
-    "cron": (frozenset({"expr", "tz", "dst"}), _read_cron),
-    "every": (frozenset({"interval", "anchor"}), _read_every),
-    "once": (frozenset({"at"}), _read_once),
+    "cron": (frozenset({"expr", "tz", "dst"}), lambda fields: Cron(**fields)),
+    "every": (
+        frozenset({"interval", "anchor"}),
+        lambda fields: Every(fields["interval"], _moment("anchor", fields["anchor"])),
+    ),
+    "once": (frozenset({"at"}), lambda fields: Once(_moment("at", fields["at"]))),
 }

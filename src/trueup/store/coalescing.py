@@ -69,13 +69,10 @@ class _Traffic:
             return await waiting.stored
         self._under_way += 1
         try:
-            return await self._alone(draft)
+            async with self._pool.use() as connection:
+                return (await self._store([draft], connection))[0]
         finally:
             self._ended()
-
-    async def _alone(self, draft: Draft) -> int:
-        async with self._pool.use() as connection:
-            return (await self._store([draft], connection))[0]
 
     def _ended(self) -> None:
         """A statement has ended: the jobs gathered meanwhile go next, in a task that no caller's cancellation ends."""

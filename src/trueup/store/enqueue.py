@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -10,25 +12,26 @@ from itertools import chain
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg._encodings import pg2pyenc
 from psycopg.pq import TransactionStatus
 
 from trueup import faults
-from trueup.errors import ConfigError
+from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.job import Draft
 from trueup.store.coalescing import Coalescing
 from trueup.store.db.asyncpg import AsyncpgConnection
 from trueup.store.db.blocking import SyncPool
 from trueup.store.db.callers import CallersConnection, connection_of, connection_of_sync, in_pipeline
-from trueup.store.db.encodings import encoding_of, fitted
 from trueup.store.db.load import Statements
 from trueup.store.db.pool import Pool
 from trueup.store.db.repeating import repeated, repeated_sync
 from trueup.store.db.steps import drive, drive_sync, fetch, fetch_sync
 from trueup.store.inserting import ONE_STATEMENT, Inserting, Stored, StoredMany, first_of, in_order
-from trueup.store.replay import Replay
 
 BLOCK = 64 * 1024  # bytes of COPY data sent at a time
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_BYTES = 4 * 1024 * 1024  # of what is kept to be read again; a longer batch stays within bounded memory
+EACH = 400  # bytes that a job takes besides its texts
 
 
 class Enqueue:
@@ -260,3 +263,85 @@ def _escape(text: str) -> str:
     if "\n" in text or "\t" in text or "\r" in text:
         text = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     return text
+
+
+class Replay:
+    """Jobs of a batch that can be read again, for a transaction that is repeated as a whole.
+
+    A list is simply read again. Of an iterator, jobs are kept while they are few.
+    """
+
+    def __init__(self, drafts: Iterable[Draft]) -> None:
+        self._source = drafts
+        self._rest = iter(drafts)
+        self._again = self._rest is not drafts
+        self._kept: list[Draft] = []
+        self._size = 0
+
+    def possible(self) -> bool:
+        """Whether all that was read can be read again. If not, it must not be."""
+        return self._again or self._size <= MAX_BYTES
+
+    def __iter__(self) -> Iterator[Draft]:
+        """From the beginning, and then on from where the source was left."""
+        if self._size > MAX_BYTES:
+            assert self._again
+            yield from self._source
+            return
+        yield from tuple(self._kept)
+        for draft in self._rest:
+            self._size += len(draft.args) + len(draft.meta or "") + EACH
+            if self._size <= MAX_BYTES:
+                self._kept.append(draft)
+            else:
+                self._kept.clear()
+            yield draft
+
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_KEYS = {"unique_key": "unique=", "key": "the value of fair_by="}  # names of kinds and queues are ASCII
+
+
+def encoding_of(connection: AsyncConnection[Any] | Connection[Any] | AsyncpgConnection) -> str | None:
+    """The encoding's name in Python; None when it has every character."""
+    if isinstance(connection, AsyncpgConnection):
+        encoding = pg2pyenc(connection.encoding.encode())
+    else:
+        encoding = connection.info.encoding
+        if encoding == "ascii":  # SQL_ASCII: psycopg writes UTF-8, and the server does not look at it
+            return None
+    return None if encoding == "utf-8" else encoding
+
+
+def fitted(draft: Draft, encoding: str | None) -> Draft:
+    """The job in a form that this encoding, a caller's connection's, can carry. Raises InvalidArguments naming the text which it cannot.
+
+    trueup's own connections use UTF-8. Arguments and metadata are JSON, for which ASCII suffices. A key is sent unchanged or refused:
+    Shift JIS has a yen sign where the server reads a backslash, so the encoding must give back the same text.
+    """
+    if encoding is None:
+        return draft
+    for name, called in _KEYS.items():
+        text = getattr(draft, name)
+        if text and not text.isascii():
+            _check(draft.kind, called, text, encoding)
+    meta = None if draft.meta is None else _in_ascii(draft.meta)
+    return draft._replace(args=_in_ascii(draft.args), meta=meta)
+
+
+def _check(kind: str, called: str, text: str, encoding: str) -> None:
+    for character in text:
+        try:
+            arrives = character.encode(encoding).decode(encoding) == character
+        except UnicodeError:
+            arrives = False
+        if not arrives:
+            raise InvalidArguments(
+                f"{kind}: {called} has {character!r}, which does not exist in {encoding}, the encoding of the caller's connection; "
+                "connect with client_encoding=UTF8"
+            )
+
+
+def _in_ascii(written: str) -> str:
+    """JSON has other characters inside its texts only, where each can be escaped."""
+    return written if written.isascii() else _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], written)

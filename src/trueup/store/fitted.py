@@ -1,17 +1,11 @@
-"""Statements over a user's table are composed for the table as it was inspected, and composed again when it has changed.
-
-A table changes under running workers: a column is dropped, added or retyped, the table is created again. Its fingerprint tells
-(`tables.sign`). When a statement is refused, callers check here before they blame a row.
-"""
+"""All statements over a user's table, composed for the table as it was inspected; `OnTable` composes them again when it has changed."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import timedelta
 from functools import cache
-from typing import Any, Generic, Protocol, TypeVar, get_args
+from typing import Any, get_args
 
 from psycopg import errors
 
@@ -19,54 +13,12 @@ from trueup.errors import ConfigError
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.store.db.load import Statements
-from trueup.store.db.repository import Database
-from trueup.store.rows import tables
 from trueup.store.rows.compose import Choice, Composer, Purging
-from trueup.store.rows.guard import try_every
 from trueup.store.rows.tables import Found
 
 CHOICES: tuple[Choice, ...] = get_args(Choice)
 OF_TABLES = errors.ObjectNotInPrerequisiteState  # it is published without a replica identity, say
 Look = Callable[[], Awaitable[Found]]  # raises ConfigError when the table cannot be worked on
-
-
-class FitStatements(Protocol):
-    def every(self) -> dict[str, bytes]: ...
-
-
-T = TypeVar("T", bound=FitStatements)
-
-
-class Fit(Generic[T]):
-    """The statements of a table, composed again when `look` finds the table changed. Without `look` they stay."""
-
-    def __init__(self, found: Found, make: Callable[[Found], T], look: Look | None) -> None:
-        self.found = found
-        self.made = make(found)
-        self._make = make
-        self._look = look
-        self._lock = asyncio.Lock()
-
-    async def anew(
-        self, before: T, database: Database, statements: Statements, timeout: timedelta, refusal: BaseException | None
-    ) -> bool:
-        """Whether the table has changed since `before` was composed; if so, all statements are composed again.
-
-        Raises ConfigError when it cannot be worked on as it is now. The fingerprint does not tell everything: after some refusals the
-        statements are tried again.
-        """
-        if self._look is None:
-            return False
-        async with self._lock:
-            if self.made is not before:
-                return True
-            if await tables.sign(database, statements, self.found.spec) == self.found.sign:
-                if isinstance(refusal, OF_TABLES):
-                    await try_every(database, self.made.every(), self.found, timeout=timeout)
-                return False
-            found = await self._look()
-            self.made, self.found = self._make(found), found
-            return True
 
 
 class RowStatements:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from psycopg import AsyncConnection
@@ -24,15 +24,43 @@ from trueup.store.actions import Noting
 from trueup.store.db.connect import is_away
 from trueup.store.db.message import Fetched
 from trueup.store.db.repository import Repository
-from trueup.store.refusals import PlanRefused, Refusals, Refused
 from trueup.texts import describe, type_name
 
+FIRST_PAUSE, MAX_PAUSE = timedelta(seconds=1), timedelta(minutes=1)  # until a schedule that is refused is tried again
+MAX_TRIED = 20  # schedules that were refused and are tried again in one pass
 MAX_AT_ONCE = 1_000  # schedules planned in one transaction
 MAX_TICKS = 10_000  # rows of the ledger written in one transaction, give or take those of one schedule
 # Seconds of deciding in one transaction: the event loop waits, and the server hangs up on the idle after 2 s.
 DECIDE_FOR = 0.1
 
 State = Literal["active", "paused", "retired", "finished"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A version of a schedule whose tick was refused."""
+
+    name: str
+    version: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """How often a schedule was refused, and its current backoff."""
+
+    refused: Refused
+    refusals: int
+    pause: float
+
+
+class PlanRefused(Exception):
+    """A pass over these schedules, name to version, was undone. The cause is the error."""
+
+    def __init__(self, versions: dict[str, int], error: Exception) -> None:
+        super().__init__(str(error))
+        self.versions = versions
+        self.error = error
 
 
 class StaleSchedule(RuntimeError):
@@ -102,10 +130,6 @@ class Planned:
 
 
 class Planning(Repository):
-    @property
-    def refusals(self) -> Refusals:
-        return Refusals(self._database, self._statements)
-
     async def next_in(self, unreadable: Iterable[UnreadableSchedule] = ()) -> float | None:
         """Seconds until the next tick of anything but these, by the database's clock; None when nothing is planned."""
         ((seconds,),) = await self._fetch("schedules/next", **_names_and_versions(unreadable))
@@ -131,9 +155,23 @@ class Planning(Repository):
                 raise
             raise PlanRefused(versions, error) from error
 
+    async def note_refused(self, refused: Sequence[Refused]) -> list[Noted]:
+        """Record refusals apart from `schedules`, whose row may be what cannot be changed: all planners of a fleet know them then."""
+        by_name = {each.name: each for each in refused}
+        rows = await self._fetch(
+            "schedules/refuse",
+            names=list(by_name),
+            versions=[each.version for each in by_name.values()],
+            errors=[each.error for each in by_name.values()],
+            first=FIRST_PAUSE.total_seconds(),
+            longest=MAX_PAUSE.total_seconds(),
+        )
+        return [Noted(by_name[name], refusals, float(pause)) for name, refusals, pause in rows]
+
     async def refused_due(self, unreadable: Iterable[UnreadableSchedule] = ()) -> list[str]:
         """Schedules that were refused and are to be tried again now, each in a pass of its own."""
-        return await self.refusals.due(_names_and_versions(unreadable))
+        known = _names_and_versions(unreadable)
+        return [name for (name,) in await self._fetch("schedules/refused_due", most=MAX_TRIED, **known)]
 
     async def _due(
         self,
@@ -173,7 +211,9 @@ class Planning(Repository):
         # Not before all due ticks have a verdict: no planner reads a paused schedule again.
         paused = [row[0] for row, d in decisions if row[0] in failing and d.next_due is not None and d.next_due > now]
         for name in paused:
-            await self._pause_failing(connection, name, failing[name], now)
+            dead = failing[name]
+            note = f"the last {dead} {'run is' if dead == 1 else 'runs are'} dead"
+            await self._change_state(connection, name, now, "paused", ("active",), note)
         verdicts = [verdict for _, decision in decisions for verdict in decision.verdicts]
         left_over = len(decisions) + len(broken) + len(refused) < len(rows) or len(rows) == MAX_AT_ONCE
         return Planned(
@@ -198,10 +238,6 @@ class Planning(Repository):
             return {}
         dead = await self._fetch_on(connection, "schedules/failing", names=list(asked), mosts=list(asked.values()))
         return {name: asked[name] for (name,) in dead}
-
-    async def _pause_failing(self, connection: AsyncConnection[Any], name: str, dead: int, now: datetime) -> None:
-        note = f"the last {dead} {'run is' if dead == 1 else 'runs are'} dead"
-        await self._change_state(connection, name, now, "paused", ("active",), note)
 
     async def _write(
         self, connection: AsyncConnection[Any], decisions: list[tuple[tuple[Any, ...], Decision]], now: datetime

@@ -29,6 +29,14 @@ class Views(Repository):
     async def workers(self) -> list[Record]:
         return await self._records("views/workers")
 
+    async def fleet(self) -> list[Record]:
+        """All registered workers, living ones first, each with what its code declares."""
+        return await self._records("views/fleet")
+
+    async def leases(self, limit: int = 200) -> list[Record]:
+        """Named leases, held ones first."""
+        return await self._records("views/leases", limit=limit)
+
     async def jobs(self, chosen: JobFilter, *, limit: int = 50, before: int = MAX_ID, down_to: int = 0) -> list[Record]:
         """Matching jobs, newest first."""
         return await self._records("views/jobs", **matching(chosen), limit=limit, before=before, down_to=down_to)

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
 from math import ceil
 from typing import NamedTuple
 
 from trueup.clock import elapsed
 from trueup.events import Events, ListenRestored, ListenUnavailable, NotificationIgnored
+from trueup.jobs.limits import LANE_PREFIX
+from trueup.jobs.registry import Registry
 from trueup.store.db.connect import RETRYABLE
 from trueup.store.db.listen import NotifyConnection
 from trueup.texts import clean, describe
+from trueup.work.housekeeping import Housekeeping
+from trueup.work.jobs.services import JobServices
+from trueup.work.rows.services import RowServices
 from trueup.work.service import Service
-from trueup.work.wakes import Wakes
 
 # "lane seconds", as the statements write it: `extract(epoch …)` is a plain decimal number. Twelve digits are 30,000 years.
 _WORK = re.compile(r"(.{1,500}) ([0-9]{1,12}(?:\.[0-9]{1,12})?)", re.ASCII | re.DOTALL)
@@ -25,8 +32,6 @@ MAX_SHOWN = 100  # characters of an ignored payload
 SLOT = 0.002  # seconds; wake-ups within the same slot share a timer, so that many notifications do not make many timers
 MAX_AHEAD = 600.0  # seconds; polling finds what is due later than that
 TRY_AGAIN = 60.0  # seconds until a pooler is asked once more whether it lets notifications through
-
-
 MAX_SLOTS = 1_000  # before past slots are dropped
 
 
@@ -117,3 +122,41 @@ class Listener(Service):
         if self._lost_at is None and not self._stop.is_set():
             self._lost_at = elapsed()
             self.events.emit(ListenUnavailable(reason))
+
+
+@dataclass(frozen=True, slots=True)
+class Wakes:
+    """What each notification wakes in a worker."""
+
+    jobs: JobServices
+    housekeeping: Housekeeping
+    rows: RowServices
+    registry: Registry
+    queues: Collection[str]
+
+    def work(self, lane: str, seconds: float) -> None:
+        if self._serves(lane):
+            self.jobs.hints.hear(lane, timedelta(seconds=seconds))
+        if lane.startswith(LANE_PREFIX):
+            self.housekeeping.declarer.hear(lane)
+
+    def _serves(self, lane: str) -> bool:
+        own = lane.startswith(LANE_PREFIX) and self.registry.get(lane.removeprefix(LANE_PREFIX)) is not None
+        return own or lane in self.queues
+
+    def stop(self) -> None:
+        self.housekeeping.stopper.wake()
+
+    def schedules(self) -> None:
+        self.housekeeping.ticker.wake()
+        self.housekeeping.declarer.hurry()
+
+    def reconcilers(self) -> None:
+        self.rows.wake()
+
+    def listening(self, listening: bool) -> None:
+        self.jobs.claimer.listening = listening
+        if listening:
+            self.jobs.hints.look()  # a notification may have been missed meanwhile
+            self.housekeeping.ticker.wake()
+            self.housekeeping.stopper.wake()

@@ -18,8 +18,7 @@ from datetime import datetime
 from trueup.clock import elapsed
 from trueup.events import Events, ScheduleAhead, ScheduleChanged, ScheduleRefused, ScheduleUnreadable, TicksDecided
 from trueup.store.db.connect import is_away, may_pass
-from trueup.store.planning import Planned, UnreadableSchedule
-from trueup.store.refusals import FIRST_PAUSE, MAX_PAUSE, Noted, PlanRefused, Refused
+from trueup.store.planning import FIRST_PAUSE, MAX_PAUSE, Noted, Planned, PlanRefused, Refused, UnreadableSchedule
 from trueup.store.schedules import Schedules
 from trueup.texts import describe
 from trueup.work.service import Service
@@ -142,7 +141,7 @@ class Ticker(Service):
         if not refused:
             return
         try:
-            noted = await self._schedules.refusals.note(refused)
+            noted = await self._schedules.note_refused(refused)
         except Exception as error:
             if is_away(error):
                 raise

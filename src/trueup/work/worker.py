@@ -43,7 +43,7 @@ from trueup.texts import describe, type_name
 from trueup.work.declarer import WorkerCode
 from trueup.work.housekeeping import Housekeeping
 from trueup.work.jobs.services import LAST_WORD, JobServices
-from trueup.work.listener import Listener
+from trueup.work.listener import Listener, Wakes
 from trueup.work.probes import Probes
 from trueup.work.registration import Registration, Registrations, new_identity
 from trueup.work.renewer import Renewer
@@ -51,7 +51,6 @@ from trueup.work.rows.services import RowServices
 from trueup.work.scans.scanner import Scanner
 from trueup.work.service import Service
 from trueup.work.starting import open_connections, patiently
-from trueup.work.wakes import Wakes
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,9 @@ class Shop:
 
     async def fill(self, found: Found, rows: int = 3 * MANY) -> None:
         names = dict(zip(("id", "state", "due", "shop"), map(named, found.columns), strict=True))
-        await self.connection.execute(sql.SQL(FILL).format(table=found.identifier, **names), {"rows": rows})
+        await self.connection.execute(
+            sql.SQL(FILL).format(table=named(found.schema, found.name), **names), {"rows": rows}
+        )
         await self.connection.execute(sql.SQL("analyze {}").format(sql.Identifier(found.schema, found.name)))
 
     async def unserved(self, found: Found, timeout: timedelta = SECONDS) -> int | None:
@@ -70,7 +72,7 @@ def claim(found: Found) -> bytes:
     """
     composed = sql.SQL(text).format(
         key=key,
-        table=found.identifier,
+        table=named(found.schema, found.name),
         state=named(columns[1]),
         due=named(columns[2]),
         first=named(spec.key[0]),

@@ -81,7 +81,7 @@ async def test_a_table_is_described_column_by_column_in_its_own_order(shop: Shop
     await shop.make(WALLPAPERS)
     found = await shop.look(state="upload_state")
     assert (found.schema, found.name, found.quoted) == ("public", "wallpapers", "public.wallpapers")
-    assert found.identifier == sql.Identifier("public", "wallpapers")
+    assert named(found.schema, found.name) == sql.Identifier("public", "wallpapers")
     assert list(found.columns)[:3] == ["id", "upload_state", "state_changed_at"]
     state = found.columns["upload_state"]
     assert (state.type, state.category, state.not_null) == ("mood", "enum", True)
@@ -150,7 +150,9 @@ async def test_names_of_any_kind_are_taken_as_they_are(shop: Shop) -> None:
     found = await shop.look((ODD, ODD), "Id", state="select", changed_at=ODD)
     assert (found.schema, found.name, tuple(found.columns)) == (ODD, ODD, columns)
     check(found, WHO, states=["x"], stale_for=True)
-    query = sql.SQL("select {} from {} where {} = %(state)s").format(named(ODD), found.identifier, named("select"))
+    query = sql.SQL("select {} from {} where {} = %(state)s").format(
+        named(ODD), named(found.schema, found.name), named("select")
+    )
     assert await (await shop.connection.execute(query, {"state": "x"})).fetchall() == []
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.web.dashboard.test_who_may import OPERATOR, TOKENS, client
 from trueup import App, Retry, Row, To
 from trueup.jobs.records import JobError
-from trueup.schedules.once import Once
+from trueup.schedules.when import Once
 from trueup.store.flow import SweptSpan
 from trueup.testing.worker import ManualWorker
 from trueup.web import dashboard

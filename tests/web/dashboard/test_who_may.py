@@ -14,7 +14,7 @@ from starlette.routing import Route
 from trueup import App, Context, injected
 from trueup.cli.dashboard import auth_from, check_bind
 from trueup.errors import ConfigError
-from trueup.schedules.interval import Every
+from trueup.schedules.when import Every
 from trueup.web import dashboard
 from trueup.web.dashboard.api import routes as api_routes
 from trueup.web.dashboard.api.endpoints import ENDPOINTS

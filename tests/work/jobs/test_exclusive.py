@@ -14,8 +14,7 @@ from tests.support.watching import Watched, until
 from trueup import App, ConfigError, Context, Lease, LostLease, Tick
 from trueup.events import JobDropped, JobRetried, LeaseAcquired, RunHandledElsewhere, RunPostponed
 from trueup.schedules.cron import Cron
-from trueup.schedules.interval import Every
-from trueup.schedules.once import Once
+from trueup.schedules.when import Every, Once
 from trueup.work.jobs.exclusive import ELSEWHERE, RunLease
 
 pytestmark = pytest.mark.asyncio

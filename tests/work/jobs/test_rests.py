@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from trueup.work.jobs.rests import Rests
+from trueup.work.jobs.hints import Rests
 
 JITTER = 1.11  # times as long as asked for, at most
 

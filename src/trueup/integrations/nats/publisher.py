@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +22,8 @@ from trueup.errors import ConfigError
 from trueup.events import DuplicateWindowShort
 from trueup.integrations.nats import message
 from trueup.integrations.nats.connection import Connection, Connections
-from trueup.integrations.nats.errors import NatsUnavailable
-from trueup.integrations.nats.examining import examine_servers
-from trueup.integrations.nats.servers import parse_servers
+from trueup.integrations.nats.errors import NatsRefused, NatsUnavailable
+from trueup.integrations.nats.servers import Servers, parse_servers
 from trueup.integrations.nats.stream import Stream, longest_gap
 from trueup.integrations.nats.subjects import fault_in_subject
 from trueup.jobs.context import Context
@@ -285,3 +285,35 @@ class Nats:
         if ack is None or ack.stream != self._stream.name:
             raise NatsUnavailable(f"{connection.server}: another subscriber of {subject!r} answered, not the stream")
         return ack
+
+
+async def examine_servers(servers: Servers, timeout: timedelta, kind: str) -> tuple[list[Finding], bool]:
+    """A finding for each server that refuses us or is unreachable, and whether any server accepts us. `kind` is of the jobs that
+    publish.
+
+    One server is enough to publish, so a part of a cluster that is away is a warning.
+    """
+    tried = await asyncio.gather(*(_failure(address, servers, timeout) for address in servers.addresses))
+    failures = [failure for failure in tried if failure is not None]
+    reached = len(failures) < len(tried)
+    severity = "warning" if reached else "error"
+    meanwhile = (
+        "trueup publishes through the other servers" if reached else f"jobs of kind {kind!r} are retried meanwhile"
+    )
+    return [Finding("nats", severity, f"NATS: {each}", f"{_advice(each)}; {meanwhile}") for each in failures], reached
+
+
+async def _failure(address: str, servers: Servers, timeout: timedelta) -> Exception | None:
+    connection = Connection(address)
+    try:
+        await connection.open(servers.options, timeout)
+    except (NatsRefused, NatsUnavailable) as error:
+        return error
+    await connection.close()
+    return None
+
+
+def _advice(failure: Exception) -> str:
+    if isinstance(failure, NatsRefused):
+        return "correct the user, password or token in its URL or in connect="
+    return "start it, or check the servers in Nats(…) and the network"

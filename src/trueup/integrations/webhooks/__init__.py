@@ -13,7 +13,7 @@ try:
 except ImportError as error:
     raise ConfigError('webhooks need httpx: pip install "trueup[webhooks]"') from error
 
-from trueup.integrations.webhooks.delivery import Delivered, Webhook
+from trueup.integrations.webhooks.delivery import Delivered, Receipt, Webhook, delivery_job
 from trueup.integrations.webhooks.errors import (
     BadSignature,
     DeliveryError,
@@ -22,7 +22,6 @@ from trueup.integrations.webhooks.errors import (
     DeliveryRefused,
     TargetRefused,
 )
-from trueup.integrations.webhooks.job import Receipt, delivery_job
 from trueup.integrations.webhooks.signing import verify
 
 __all__ = [

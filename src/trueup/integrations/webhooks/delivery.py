@@ -1,4 +1,4 @@
-"""Makes one POST within one deadline, and interprets its answer.
+"""Makes one POST within one deadline, and interprets its answer; and the durable job that tries until the receiver accepts it.
 
 A status that has arrived counts, whatever happens to the rest of the answer: the receiver has decided. Everything before that may
 have reached the receiver or not, and is worth another attempt with the same key and the same bytes.
@@ -7,27 +7,36 @@ have reached the receiver or not, and is worth another attempt with the same key
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from ipaddress import ip_address
-from typing import Any, Self
+from typing import Any, Self, TypedDict
+from uuid import UUID
 
 import httpx
 
+from trueup.app import App
+from trueup.backoff import Retry
 from trueup.clock import elapsed
 from trueup.durations import Duration, duration_of, format_duration
-from trueup.errors import ConfigError
-from trueup.integrations.webhooks.errors import DeliveryFailed, DeliveryPostponed, DeliveryRefused
+from trueup.errors import ConfigError, InvalidArguments
+from trueup.integrations.webhooks.errors import POSTPONE_FOR, DeliveryFailed, DeliveryPostponed, DeliveryRefused
 from trueup.integrations.webhooks.guard import AddressGuard
-from trueup.integrations.webhooks.payload import encode
 from trueup.integrations.webhooks.retry_after import retry_after
 from trueup.integrations.webhooks.signing import signature_headers, signing_keys
 from trueup.integrations.webhooks.target import checked_headers, header_of, parse_url, shown, without_secrets
 from trueup.integrations.webhooks.transport import GuardedTransport, default_tls
+from trueup.jobs.context import Context
+from trueup.jobs.definition import Job
+from trueup.jobs.outcome import Snooze
+from trueup.texts import clean
 
 # The 4xx answers that are transient. 409: a request under this key is still being processed.
 _NOT_NOW = frozenset({408, 409, 425, 429})
@@ -216,3 +225,79 @@ def _size(value: object) -> int:
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_READ:
         raise ConfigError(f'max_response={value!r:.80}: write it like "64KiB", up to "16MiB", or in bytes')
     return size
+
+
+def encode(payload: Mapping[str, Any]) -> bytes:
+    """The body of a delivery: the same bytes for the same payload, in every process and at every attempt. Compact JSON in UTF-8.
+
+    Keys are sorted, because a later release, or the database, may return them in another order; moments are written in UTC, because
+    each session has a time zone of its own. Sets are refused: their order differs from process to process. Raises InvalidArguments
+    when the payload cannot be written as JSON.
+    """
+    if not isinstance(payload, Mapping):
+        raise InvalidArguments(f"payload: a mapping is needed, not {type(payload).__name__}")
+    try:
+        return json.dumps(
+            dict(payload), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+        ).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArguments(f"payload: it cannot be written as JSON: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime() if value.tzinfo is not None:
+            return value.astimezone(UTC).isoformat()
+        case date() | time():
+            return value.isoformat()
+        case UUID() | Decimal():
+            return str(value)
+        case Enum():
+            return value.value
+        case Mapping():
+            return dict(value)
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+
+
+# For most of a day: receivers are down for hours, and come back.
+RETRY = Retry(max_attempts=20, first="5s", factor=2, cap="1h", jitter=True)
+MAX_ANSWER = 500  # characters of it that are kept with the job
+HOPELESS = (DeliveryRefused, ConfigError, InvalidArguments)
+
+
+class Receipt(TypedDict):
+    """What a delivery job returns: the receiver's status, and the beginning of its answer."""
+
+    status: int
+    answer: str
+
+
+def delivery_job(
+    app: App,
+    webhook: Webhook,
+    *,
+    name: str = "deliver",
+    queue: str = "default",
+    retry: Retry = RETRY,
+    postpone_for: Duration = POSTPONE_FOR,
+) -> Job[..., Receipt]:
+    """A job of (payload, key=None, headers=None) that delivers to this webhook.
+
+    Without a `key` its idempotency key is that of the job; in either case every attempt has the same, and the same bytes. If the
+    receiver says when to come back, the job waits without spending an attempt, at growing intervals and for up to `postpone_for`;
+    after that, postponements count as failed attempts. A refusal, or an address that may not be connected to, ends the job.
+    """
+    patience = duration_of("postpone_for", postpone_for)
+    retry = replace(retry, give_up_on=(*retry.give_up_on, *HOPELESS))
+
+    @app.job(name=name, queue=queue, retry=retry)
+    async def deliver(
+        ctx: Context, payload: dict[str, Any], *, key: str | None = None, headers: dict[str, str] | None = None
+    ) -> Receipt:
+        try:
+            delivered = await webhook.deliver(payload, key=key or ctx.idempotency_key, headers=headers, sent_at=ctx.now)
+        except DeliveryPostponed as postponed:
+            raise Snooze(postponed.delay(ctx.snoozed_for, within=patience)) from postponed
+        return Receipt(status=delivered.status, answer=clean(delivered.body_excerpt, MAX_ANSWER))
+
+    return deliver

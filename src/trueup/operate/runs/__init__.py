@@ -7,28 +7,14 @@ handlers end within `drain_for`; cancelled once more, it interrupts them, and th
 
 from __future__ import annotations
 
-from trueup.operate.runs.dry import dry_run, dry_scan, shown, would
-from trueup.operate.runs.leased import Bounds
-from trueup.operate.runs.orderly import LAST_WORD
-from trueup.operate.runs.results import DryRun, Progress, Run
-from trueup.operate.runs.rows import MAX_COUNTED, looking, waiting
-from trueup.operate.runs.scanning import scan_now
-from trueup.operate.runs.sweeping import proposed_kind, sweep
-
-__all__ = [
-    "LAST_WORD",
-    "MAX_COUNTED",
-    "Bounds",
-    "DryRun",
-    "Progress",
-    "Run",
-    "dry_run",
-    "dry_scan",
-    "looking",
-    "proposed_kind",
-    "scan_now",
-    "shown",
-    "sweep",
-    "waiting",
-    "would",
-]
+from trueup.operate.runs.dry import dry_run as dry_run
+from trueup.operate.runs.dry import dry_scan as dry_scan
+from trueup.operate.runs.leased import Bounds as Bounds
+from trueup.operate.runs.results import DryRun as DryRun
+from trueup.operate.runs.results import Progress as Progress
+from trueup.operate.runs.results import Run as Run
+from trueup.operate.runs.rows import MAX_COUNTED as MAX_COUNTED
+from trueup.operate.runs.rows import looking as looking
+from trueup.operate.runs.rows import waiting as waiting
+from trueup.operate.runs.scanning import scan_now as scan_now
+from trueup.operate.runs.sweeping import sweep as sweep

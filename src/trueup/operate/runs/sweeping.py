@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -14,10 +14,10 @@ from trueup.operate.runs.leased import Bounds, leased
 from trueup.operate.runs.orderly import orderly
 from trueup.operate.runs.results import Progress, Run
 from trueup.operate.runs.rows import slowness_explained, waiting
-from trueup.operate.runs.shadow import unfail
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
+from trueup.store.rows.quarantine import Quarantine
 from trueup.store.store import Store
 from trueup.work.registration import Holder
 from trueup.work.rows.options import SweepOptions
@@ -124,3 +124,12 @@ def proposed_kind(outcome: str) -> str:
     if name != "To" or not rest.startswith("'") or "'" not in rest[1:]:
         return name
     return f"To('{rest[1:].partition(chr(39))[0]}')"
+
+
+async def unfail(store: Store, run: Run, failed: Sequence[str]) -> None:
+    """Rows that failed in a shadow run spend no attempt and are not quarantined: release them, and count them as unchanged."""
+    quarantine = Quarantine(store.pool, store.statements)
+    await quarantine.release(run.name, failed, ("quarantined", "resting"))
+    for name in ("retry", "quarantined"):
+        run.outcomes["unchanged"] = run.outcomes.get("unchanged", 0) + run.outcomes.get(name, 0)
+        run.outcomes[name] = 0

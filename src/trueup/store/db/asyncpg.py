@@ -13,8 +13,7 @@ from typing import Any
 
 from trueup.errors import ConfigError
 from trueup.store.db.load import Statements
-from trueup.store.db.message import Fetched
-from trueup.store.db.placeholders import numbered
+from trueup.store.db.message import Fetched, numbered
 
 FAILED = "tx=: the transaction on this connection has already failed; roll it back first"
 IN_FAILED_TRANSACTION = "25P02"

@@ -32,7 +32,7 @@ from trueup.store.db.connect import (
 )
 from trueup.store.db.message import Conversation, Fetched, Part
 from trueup.store.db.own_connection import Answered, Record
-from trueup.store.db.pool import Bounded
+from trueup.store.db.pool import SLICE, Bounded
 from trueup.store.db.repeating import alone, repeated_sync
 from trueup.texts import describe
 
@@ -114,7 +114,7 @@ class SyncPool(Bounded):
     def _take(self, pool: ConnectionPool[Connection[Any]], since: float) -> Connection[Any]:
         while True:
             try:
-                connection = pool.getconn(timeout=self._slice())
+                connection = pool.getconn(timeout=min(SLICE, self._wait))
             except PoolTimeout as error:
                 self._check_waited(since, error)
                 continue

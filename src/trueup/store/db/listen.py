@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from psycopg import AsyncConnection, sql
 
-from trueup.store.db.addresses import with_addresses
+from trueup.store.db.confirmed import with_addresses
 from trueup.store.db.connect import PID, abort, connecting_takes, connection_settings, leads_to_the_server
 from trueup.store.db.load import Statements
 

@@ -21,20 +21,22 @@ from psycopg.types.datetime import (
 from psycopg.types.json import JsonLoader
 
 
-class _Date(DateLoader):
-    def load(self, data: Buffer) -> date:
-        try:
-            return super().load(data)
-        except psycopg.DataError:
-            return date.min if _early(data) else date.max
+def _clamped(loader: Any, least: Any, most: Any) -> type[Loader]:
+    """A loader of psycopg's that loads what is before or after Python's bounds as one of these two."""
+
+    class Clamped(loader):  # type: ignore[misc]
+        def load(self, data: Buffer) -> Any:
+            try:
+                return super().load(data)
+            except (psycopg.DataError, OverflowError):
+                return least if _early(data) else most
+
+    return Clamped
 
 
-class _Timestamp(TimestampLoader):
-    def load(self, data: Buffer) -> datetime:
-        try:
-            return super().load(data)
-        except psycopg.DataError:
-            return datetime.min if _early(data) else datetime.max  # noqa: DTZ901 - as the column: without a zone
+def _early(data: Buffer) -> bool:
+    text = bytes(data)
+    return text.startswith(b"-") or text.endswith(b"BC")
 
 
 class _Timestamptz(Loader):
@@ -49,31 +51,7 @@ class _Timestamptz(Loader):
         try:
             return self._read(data)
         except (psycopg.DataError, OverflowError):
-            return (datetime.min if _early(data) else datetime.max).replace(tzinfo=UTC)  # noqa: DTZ901
-
-
-class _Time(TimeLoader):
-    def load(self, data: Buffer) -> time:
-        try:
-            return super().load(data)
-        except psycopg.DataError:  # 24:00
-            return time.max
-
-
-class _TimeTz(TimetzLoader):
-    def load(self, data: Buffer) -> time:
-        try:
-            return super().load(data)
-        except psycopg.DataError:
-            return time.max.replace(tzinfo=UTC)
-
-
-class _Interval(IntervalLoader):
-    def load(self, data: Buffer) -> timedelta:
-        try:
-            return super().load(data)
-        except (psycopg.DataError, OverflowError):
-            return timedelta.min if _early(data) else timedelta.max
+            return (FIRST if _early(data) else LAST).replace(tzinfo=UTC)
 
 
 class _Json(JsonLoader):
@@ -86,18 +64,14 @@ class _Json(JsonLoader):
             return bytes(data).decode()
 
 
-def _early(data: Buffer) -> bool:
-    text = bytes(data)
-    return text.startswith(b"-") or text.endswith(b"BC")
-
-
+FIRST, LAST = datetime.min, datetime.max  # noqa: DTZ901 - of a column without a zone
 LOADERS: dict[str, type[Loader]] = {
-    "date": _Date,
-    "time": _Time,
-    "timetz": _TimeTz,
-    "timestamp": _Timestamp,
+    "date": _clamped(DateLoader, date.min, date.max),
+    "time": _clamped(TimeLoader, time.max, time.max),  # 24:00
+    "timetz": _clamped(TimetzLoader, time.max.replace(tzinfo=UTC), time.max.replace(tzinfo=UTC)),
+    "timestamp": _clamped(TimestampLoader, FIRST, LAST),
     "timestamptz": _Timestamptz,
-    "interval": _Interval,
+    "interval": _clamped(IntervalLoader, timedelta.min, timedelta.max),
 }
 
 

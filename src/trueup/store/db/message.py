@@ -13,6 +13,7 @@ nothing of it.
 from __future__ import annotations
 
 import itertools
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -25,11 +26,10 @@ from psycopg.adapt import Transformer
 from psycopg.pq import Escaping, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-from trueup.store.db.placeholders import PLACEHOLDER, numbered
-
 Fetched = list[tuple[Any, ...]]
 Params = Mapping[str, Any]
 
+PLACEHOLDER = re.compile(rb"%\((\w+)\)s|%%")
 _BETWEEN = b"\n;\n"  # a statement may end with a comment
 _FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.NONFATAL_ERROR)
 
@@ -44,6 +44,15 @@ _KEPT_AS = "_trueup_peer"
 _PROCESS = secrets.token_hex(4).encode()  # behind a pooler, what one process has failed to remove is met by others
 
 _numbers = itertools.count(1)
+
+
+@cache
+def numbered(query: bytes) -> tuple[bytes, tuple[str, ...]]:
+    """The statement with numbers for its parameters, and their names in that order."""
+    names = tuple(dict.fromkeys(found[1] for found in PLACEHOLDER.finditer(query) if found[1] is not None))
+    numbers = {name: b"$%d" % number for number, name in enumerate(names, 1)}
+    text = PLACEHOLDER.sub(lambda found: b"%" if found[1] is None else numbers[found[1]], query)
+    return text, tuple(name.decode() for name in names)
 
 
 class StalePlan(psycopg.OperationalError):
@@ -152,20 +161,14 @@ async def repeat(connection: AsyncConnection[Any], times: int, *parts: Part) -> 
 class Conversation:
     """Several messages in one transaction, which the first begins and the last ends."""
 
-    def __init__(
-        self,
-        connection: AsyncConnection[Any],
-        # Locking first and reading second needs a snapshot per statement, independent of the server's default.
-        begin: bytes = b"BEGIN ISOLATION LEVEL READ COMMITTED",
-        commit: bytes = b"COMMIT",
-        first: Sequence[bytes] = (),
-    ) -> None:
+    commit = b"COMMIT"
+
+    def __init__(self, connection: AsyncConnection[Any], first: Sequence[bytes] = ()) -> None:
         """`first` goes before the first message's statements, and is not counted among them."""
         self.connection = connection
-        self.commit = commit
         self._peer = _peer_of(connection)
         self._first = first
-        self._begin: list[bytes] = [begin, *self._peer.afresh, *first]
+        self._begin: list[bytes] = [BEGIN, *self._peer.afresh, *first]
 
     @property
     def encoding(self) -> str:

@@ -34,7 +34,6 @@ from trueup.durations import format_duration
 from trueup.errors import ConfigError, MigrationBlocked, SchemaMismatch
 from trueup.events import Events, MigrationApplied, MigrationWaits
 from trueup.program import typed
-from trueup.store.db.blockers import blockers
 from trueup.store.db.load import Statements, compose
 
 DIRECTORY = files("trueup.store") / "migrations"
@@ -146,15 +145,13 @@ class Migrator:
         return "\n".join([SCRIPT_NOTE, *scripts]) if scripts else ""
 
     def _script(self, step: Step) -> str:
-        body = f"{compose(step.text, self._schema).strip()}\n{self._record_as_text(step)}"
+        with ClientCursor(self._connection) as cursor:
+            record = cursor.mogrify(self._statements["migrations/record"], _row(step)).strip()
+        body = f"{compose(step.text, self._schema).strip()}\n{record}"
         if step.in_transaction:
             lock_wait = f"set local lock_timeout = '{_milliseconds(LOCK_WAIT)}ms';"
             body = f"begin;\nset local search_path = {SEARCH_PATH};\n{lock_wait}\n{body}\ncommit;"
         return f"-- {step.name}\n{body}\n"
-
-    def _record_as_text(self, step: Step) -> str:
-        with ClientCursor(self._connection) as cursor:
-            return cursor.mogrify(self._statements["migrations/record"], _row(step)).strip()
 
     def _apply_in_time(self, step: Step, until: float) -> bool:
         """Apply a step, and repeat it while another session has its tables locked."""
@@ -281,3 +278,36 @@ def _milliseconds(duration: timedelta) -> int:
 
 def _row(step: Step) -> dict[str, Any]:
     return {"number": step.number, "step": step.step, "title": step.title}
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A session that has tables of the schema locked. The ages are None when this role may not see them. Its statement is not shown: it contains data."""
+
+    pid: int | None
+    application: str
+    kind: str
+    transaction_age_s: float | None
+    query_age_s: float | None
+    tables: str
+
+    def __str__(self) -> str:
+        if self.pid is None:
+            return f"a prepared transaction (see pg_prepared_xacts) has locked {self.tables}"
+        who = f"pid {self.pid} ({self.application or self.kind})"
+        if self.transaction_age_s is None or self.query_age_s is None:
+            return f"{who} has locked {self.tables}"
+        return (
+            f"{who} has locked {self.tables}: its transaction is {_age(self.transaction_age_s)} old, "
+            f"its latest query {_age(self.query_age_s)}"
+        )
+
+
+def blockers(connection: Connection[Any], statements: Statements, longer_than: timedelta) -> list[Blocker]:
+    """The sessions that have held a lock for longer than this."""
+    params = {"schema": statements.schema, "longer_than": longer_than.total_seconds()}
+    return [Blocker(*row) for row in connection.execute(statements["migrations/blockers"], params)]
+
+
+def _age(seconds: float) -> str:
+    return format_duration(timedelta(seconds=round(max(seconds, 0.0), 1 if seconds < 10 else 0)))

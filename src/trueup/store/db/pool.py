@@ -100,9 +100,6 @@ class Bounded:
     def begin_anew(self) -> object:
         raise NotImplementedError
 
-    def _slice(self) -> float:
-        return min(SLICE, self._wait)
-
     def _check_waited(self, since: float, error: PoolTimeout) -> None:
         """Raises DatabaseUnavailable when a caller has waited for long enough."""
         if elapsed() < since + self._wait:
@@ -205,7 +202,7 @@ class Pool(Bounded):
         """A connection that the server has not closed, and its pool. Raises DatabaseUnavailable when none can be had."""
         while True:
             try:
-                connection = await pool.getconn(timeout=self._slice())
+                connection = await pool.getconn(timeout=min(SLICE, self._wait))
             except PoolTimeout as error:
                 self._check_waited(since, error)
                 if any(map(asyncio.Task.done, _tasks(pool))):

@@ -137,9 +137,8 @@ def _told(row: ClaimedRow, move: Quiet) -> _Told:
     match move:
         case Rest(delay, succeeded, proposed):
             attempt = 0 if succeeded else row.attempt - 1
-            return _Told(
-                "resting", delay.total_seconds(), attempt, proposed=_json_text(proposed), ongoing=not succeeded
-            )
+            shown = None if proposed is None else orjson.dumps(proposed).decode()
+            return _Told("resting", delay.total_seconds(), attempt, proposed=shown, ongoing=not succeeded)
         case RetryAfter(delay, failure, spend):
             attempt = row.attempt if spend else row.attempt - 1
             return _Told("resting", delay.total_seconds(), attempt, failure.to_json(row), failure.message)
@@ -156,9 +155,3 @@ def _told(row: ClaimedRow, move: Quiet) -> _Told:
 def _rest_for(move: Change | RetryAfter) -> float | None:
     delay = move.delay if isinstance(move, RetryAfter) else move.rest_for
     return None if delay is None else delay.total_seconds()
-
-
-def _json_text(text: str | None) -> str | None:
-    if text is None:
-        return None
-    return orjson.dumps(text).decode()

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from trueup.store.rows.row_security import why_hidden
-from trueup.store.rows.tables import Column, Found, meant, no_column, wrong
+from trueup.store.rows.tables import Column, Found, meant, no_column, why_hidden, wrong
 
 STATES = ("text", "int", "enum")
 MOMENTS = ("timestamptz", "timestamp")

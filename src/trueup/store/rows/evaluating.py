@@ -14,21 +14,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import errors
 
-from trueup.clock import Clock, elapsed
+from trueup.clock import elapsed
 from trueup.jobs.failure import MAX_ERRORS, Failure
 from trueup.store.db.connect import unanswered
-from trueup.store.db.load import Statements
 from trueup.store.db.message import Query
-from trueup.store.db.repository import Database
 from trueup.store.rows.apart import of_a_part, refusal
 from trueup.store.rows.batch import DuePosition, Position
 
 if TYPE_CHECKING:
+    from trueup.store.rows.on_table import OnTable
     from trueup.store.rows.rows import Rows
 
 
@@ -36,46 +35,23 @@ PART = 32  # rows that are evaluated together, after more have taken too long
 MAX_SLOW_SEARCH = 20.0  # seconds
 
 
-class KnownRow(Protocol):
-    """A row, and its record."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def whole_key(self) -> str | None: ...
-    @property
-    def state(self) -> str | None: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def term(self) -> int | None: ...
-
-
-class Searched(Protocol):
-    """Rows of a reconciler, or of a purge."""
-
-    claiming: Database
-    statements: Statements
-    clock: Clock
-    steer: bytes
-    steer_search: bytes
-    steer_part: bytes
-    search_for: float
-
-    def about_window(self) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A row that a claim may look at."""
+class KnownRow:
+    """A row, and its record."""
 
     key: str  # as trueup's `rows` has it
     whole_key: str | None
     state: str | None
     attempt: int  # failed attempts on record
     term: int | None  # of its record
-    claimable: bool  # it has no record, or is due again
     last_error: str | None  # the type of its last failure
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(KnownRow):
+    """A row that a claim may look at."""
+
+    claimable: bool  # it has no record, or is due again
     position: Position | None = None  # in the order of a sweep
 
 
@@ -125,7 +101,7 @@ async def candidates(rows: Rows, after: Position | None, cut_off: datetime | Non
 
 
 async def candidates_again(
-    rows: Searched,
+    rows: OnTable[Any],
     after: DuePosition | None,
     cut_off: datetime | None,
     set_aside: tuple[datetime | None, str] | None = None,
@@ -148,14 +124,14 @@ def _candidate(known: Sequence[Any], position: Position | None = None) -> Candid
     key, whole_key, row_state, attempt, term, state, due, last_error = known
     held = state == "held"  # its attempt has not failed yet
     claimable = state is None or (state in ("held", "resting") and bool(due))
-    return Candidate(key, whole_key, row_state, (attempt or 0) - held, term, claimable, last_error, position)
+    return Candidate(key, whole_key, row_state, (attempt or 0) - held, term, last_error, claimable, position)
 
 
 class TooSlow(Exception):
     """A row takes too long to evaluate, alone in its statement."""
 
 
-async def evaluate(searched: Searched, query: bytes, rows: Sequence[KnownRow]) -> Evaluated:
+async def evaluate(searched: OnTable[Any], query: bytes, rows: Sequence[KnownRow]) -> Evaluated:
     """Evaluate these rows with a statement that returns whether each is free."""
     begun = elapsed()
     try:
@@ -170,7 +146,7 @@ async def evaluate(searched: Searched, query: bytes, rows: Sequence[KnownRow]) -
     return made
 
 
-async def _evaluate_in_time(searched: Searched, query: bytes, rows: Sequence[KnownRow], until: float) -> Evaluated:
+async def _evaluate_in_time(searched: OnTable[Any], query: bytes, rows: Sequence[KnownRow], until: float) -> Evaluated:
     """As `_evaluate`. A row that takes too long alone is refused, and rows are left out when the time is up."""
     steer, made = searched.steer_search if len(rows) == 1 else searched.steer_part, Evaluated()
     params = _keys(searched, rows)
@@ -191,7 +167,7 @@ async def _evaluate_in_time(searched: Searched, query: bytes, rows: Sequence[Kno
     return made
 
 
-async def drop_unreadable(searched: Searched, query: bytes, rows: Sequence[KnownRow]) -> set[str]:
+async def drop_unreadable(searched: OnTable[Any], query: bytes, rows: Sequence[KnownRow]) -> set[str]:
     """Delete the records, among those of these rows, whose keys are no values of the key's columns. Returns their keys.
 
     `query` reads the keys as such values.
@@ -210,7 +186,7 @@ async def drop_unreadable(searched: Searched, query: bytes, rows: Sequence[Known
     return {key for (key,) in await searched.claiming.fetch(searched.statements["rows/drop"], params)}
 
 
-def _keys(searched: Searched, rows: Sequence[KnownRow]) -> dict[str, Any]:
+def _keys(searched: OnTable[Any], rows: Sequence[KnownRow]) -> dict[str, Any]:
     return {
         **searched.about_window(),
         "key": [row.key for row in rows],
@@ -218,7 +194,7 @@ def _keys(searched: Searched, rows: Sequence[KnownRow]) -> dict[str, Any]:
     }
 
 
-async def _evaluate(searched: Searched, query: bytes, rows: Sequence[KnownRow]) -> Evaluated:
+async def _evaluate(searched: OnTable[Any], query: bytes, rows: Sequence[KnownRow]) -> Evaluated:
     made = Evaluated()
     if not rows:
         return made
@@ -238,7 +214,7 @@ async def _evaluate(searched: Searched, query: bytes, rows: Sequence[KnownRow]) 
     return made
 
 
-async def record(searched: Searched, refusals: Sequence[Refusal]) -> set[str]:
+async def record(searched: OnTable[Any], refusals: Sequence[Refusal]) -> set[str]:
     """Record these failed attempts. Returns the keys that were recorded; another worker was first for the others."""
     # Two statements over the same rows lock them in the same order.
     refusals = sorted(refusals, key=lambda each: each.row.key)

@@ -37,13 +37,6 @@ class Locked:
         # Only a handler that has the transaction can have touched the row.
         self._alone = rows.reconciler.handler.tx is None
 
-    def _remove(self) -> bytes:
-        return self._rows.made.once("remove_alone" if self._alone else "remove_locked")
-
-    def _change(self, columns: tuple[str, ...]) -> bytes:
-        made = self._rows.made
-        return (made.change_alone if self._alone else made.change_locked)(columns)
-
     def locking(self, row: ClaimedRow) -> Sequence[Part]:
         """Begins a transaction, locks a claimed row in it and reads the row again; `values` takes the answers."""
         return b"BEGIN", self._bound, Query(self._rows.made.once("lock"), self._about(row))
@@ -68,13 +61,14 @@ class Locked:
         """
         params = {**self._rows.about(row.holder), **numbered("k", row.key_texts)}
         params |= {"seen": row.seen, "seen_state": row.state}
+        made = self._rows.made
         if isinstance(outcome, Delete):
-            return Query(self._remove(), params)
+            return Query(made.once("remove_alone" if self._alone else "remove_locked"), params)
         columns = tuple(sorted(outcome.columns))
         params["state"] = outcome.state if isinstance(outcome, To) else row.state
         for n, name in enumerate(columns, 1):
             params[f"c{n}"] = text_of(outcome.columns[name], self._rows.found.columns[name])
-        return Query(self._change(columns), params)
+        return Query((made.change_alone if self._alone else made.change_locked)(columns), params)
 
     def _about(self, row: ClaimedRow) -> dict[str, Any]:
         return {

@@ -23,9 +23,9 @@ from trueup.store.db.message import Answers, Fetched, Part, Query
 from trueup.store.db.own_connection import fetch
 from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
-from trueup.store.fitted import Fit, Look, PurgeStatements
+from trueup.store.fitted import Look, PurgeStatements
 from trueup.store.rows.compose import Purging
-from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, drop_unreadable, evaluate, record
+from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, drop_unreadable, evaluate
 from trueup.store.rows.on_table import OnTable
 from trueup.store.rows.tables import Found
 
@@ -34,16 +34,10 @@ BEFORE = 2  # statements in front of each batch: `begin`, and the planner's sett
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class Picked(KnownRow):
     """A row to be taken by its key."""
 
-    key: str  # as trueup's `rows` has it
-    whole_key: str | None
-    state: str | None
     order: str | None
-    attempt: int  # failed attempts on record
-    term: int | None  # of its record
-    last_error: str | None  # the type of its last failure
     key_texts: tuple[str, ...]
 
 
@@ -79,9 +73,8 @@ class Purges(OnTable[PurgeStatements]):
         timeout: timedelta,
         look: Look | None = None,
     ) -> None:
-        """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
-        fit = Fit(found, partial(PurgeStatements, statements, purge), look)
-        super().__init__(database, statements, clock, timeout, fit)
+        make = partial(PurgeStatements, statements, purge)
+        super().__init__(database, statements, clock, timeout, found, make, look)
         self.purge = purge
         self.passing = False  # whether it has records of rows, which are passed over
 
@@ -207,7 +200,7 @@ class Purges(OnTable[PurgeStatements]):
         query = self.made.pick(state, after=after is not None, where=where)
         rows = await self.claiming.fetch_steered(self.steer, query, params)
         return [
-            Picked(key, whole, of, order, attempt, term, last_error, tuple(texts))
+            Picked(key, whole, of, attempt, term, last_error, order, tuple(texts))
             for key, whole, of, order, attempt, term, last_error, *texts in rows
         ]
 
@@ -227,9 +220,8 @@ class Purges(OnTable[PurgeStatements]):
         return await drop_unreadable(self, self.made.forgetting.readable(), rows)
 
     async def refuse(self, refusals: Sequence[Refusal]) -> set[str]:
-        """Record failed attempts, so that these rows rest or are in quarantine. Returns the keys that were recorded."""
         self.passing = True
-        return await record(self, refusals)
+        return await super().refuse(refusals)
 
     async def forget(self, unread: Sequence[str] = ()) -> None:
         """Delete some of the records of rows that are gone or no longer match.
@@ -257,19 +249,11 @@ class Purges(OnTable[PurgeStatements]):
             return Clearance(due)
         return Clearance(0, f"{due:,} of {there:,} rows would be changed, more than max_fraction={fraction:g} allows")
 
-    async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
-        """How many rows match now, up to a number; with `late_by` only those due or stale for longer than that."""
-        seconds = None if late_by is None else late_by.total_seconds()
-        params = {**self.about_window(), "most": most, "late_by": seconds}
-        ((count,),) = await self._counted("purgeable", params)
-        return int(count)
-
     async def listed(self, most: int) -> Fetched:
         """(key, state, due since) of the rows that match now, oldest first."""
-        return await self._counted("purge_list", {**self.about_window(), "most": most})
+        return await self._counted("listed", {**self.about_window(), "most": most})
 
     async def _counted(self, name: str, params: dict[str, Any]) -> Fetched:
-        """The answer of a statement that only reads. If `where=` raises, it passes over rows that are known to raise."""
         try:
             return await self.claiming.fetch_steered(self.steer, getattr(self.composer, name)(), params)
         except psycopg.Error as error:

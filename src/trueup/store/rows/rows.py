@@ -27,13 +27,13 @@ from trueup.store.db.own_connection import fetch
 from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
 from trueup.store.enqueue import Enqueue
-from trueup.store.fitted import Fit, Look, RowStatements
+from trueup.store.fitted import Look, RowStatements
 from trueup.store.rows.apart import Apart, settle_apart
 from trueup.store.rows.asks import Asks, Done, keyed
 from trueup.store.rows.batch import MIN_WINDOW, Position
 from trueup.store.rows.claiming import RowClaims
 from trueup.store.rows.compose import Composer, steering
-from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, drop_unreadable, evaluate, record
+from trueup.store.rows.evaluating import Evaluated, KnownRow, drop_unreadable, evaluate
 from trueup.store.rows.on_table import OnTable
 from trueup.store.rows.tables import Found
 
@@ -60,9 +60,8 @@ class Rows(OnTable[RowStatements]):
         timeout: timedelta,
         look: Look | None = None,
     ) -> None:
-        """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
-        fit = Fit(found, partial(RowStatements, statements, reconciler), look)
-        super().__init__(claiming, statements, clock, timeout, fit)
+        make = partial(RowStatements, statements, reconciler)
+        super().__init__(claiming, statements, clock, timeout, found, make, look)
         self.settling = settling
         self.enqueue = enqueue
         self.owner = owner
@@ -149,10 +148,6 @@ class Rows(OnTable[RowStatements]):
     async def drop_unreadable(self, rows: Sequence[KnownRow]) -> set[str]:
         """Delete the records of these rows whose keys no row can have any more. Returns their keys."""
         return await drop_unreadable(self, self.made.once("readable"), rows)
-
-    async def refuse(self, refusals: Sequence[Refusal]) -> set[str]:
-        """Record failed attempts of rows that are not claimed, so that they rest or are in quarantine. Returns the recorded keys."""
-        return await record(self, refusals)
 
     # -- settling -----------------------------------------------------------------------------------------------------
 
@@ -274,13 +269,6 @@ class Rows(OnTable[RowStatements]):
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
-        """How many rows match now, up to a number; with `late_by` only those due or stale for longer than that."""
-        seconds = None if late_by is None else late_by.total_seconds()
-        params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most, "late_by": seconds}
-        ((count,),) = await self._counted(params, "waiting")
-        return int(count)
-
     async def listed(
         self, most: int, *, values: bool = False
     ) -> list[tuple[str, str | None, datetime | None, int, Mapping[str, Any]]]:
@@ -290,10 +278,10 @@ class Rows(OnTable[RowStatements]):
         """
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
         columns = self.made.columns if values else ()
-        rows = await self._counted(params, "listed", values)
+        rows = await self._counted("listed", params, values)
         return [(*row[:4], dict(zip(columns, row[4:], strict=True))) for row in rows]
 
-    async def _counted(self, params: dict[str, Any], name: str, *args: Any) -> Fetched:
+    async def _counted(self, name: str, params: dict[str, Any], *args: Any) -> Fetched:
         """The answer of a statement that claims nothing; guarded, after `where=` has raised."""
         try:
             query = self.made.once(name, *args, guarded=self.guarded)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trueup.errors import ConfigError, NotFound
+from trueup.texts import counted
 from trueup.web.dashboard import bulk
 from trueup.web.dashboard.dry_runs import MAX_ROWS, ROWS
 from trueup.web.dashboard.pages import jobs
@@ -47,7 +48,7 @@ async def act_on_all(visit: Visit, form: Form) -> Said:
     asked = jobs.narrowed(jobs.wanted(visit), name)
     work, total = bulk.matching(visit.source, name, asked), await bulk.counted(visit.source, asked)
     visit.bulk.start(visit.source, work, name, visit.person.name, jobs.described(visit), total=total)
-    number = "everything that matches" if total is None else "1 job" if total == 1 else f"{total:,} jobs"
+    number = "everything that matches" if total is None else counted(total, "job")
     text = f"{name.capitalize()} of {number} {_soon(visit)}"
     return Said(text, visit.url("jobs", **jobs.filters(visit)))
 
@@ -61,15 +62,8 @@ async def stop_run(visit: Visit, form: Form) -> Said:
     return Said(text, visit.url(*run.about))
 
 
-async def act_on_queue(visit: Visit, form: Form) -> Said:
-    return await _pause_or_resume(visit, form, "queue")
-
-
-async def act_on_kind(visit: Visit, form: Form) -> Said:
-    return await _pause_or_resume(visit, form, "kind")
-
-
-async def _pause_or_resume(visit: Visit, form: Form, what: str) -> Said:
+async def pause_or_resume(visit: Visit, form: Form, *, what: str) -> Said:
+    """`what` is "queue" or "kind"."""
     name, jobs = visit.part("name"), visit.app.jobs
     thing: dict[str, Any] = {what: name}
     match visit.part("action"):
@@ -120,10 +114,10 @@ async def act_on_reconciler(visit: Visit, form: Form) -> Said:
             text = await _dry_run(visit, form)
         case "release-all":
             number = await reconcilers.release_all(name)
-            text = f"{_rows(number)} of {name} released: the next sweep takes them."
+            text = f"{counted(number, 'row')} of {name} released: the next sweep takes them."
         case "discard-all":
             number = await reconcilers.discard_all(name)
-            text = f"{_rows(number)} of {name} discarded."
+            text = f"{counted(number, 'row')} of {name} discarded."
         case "release" | "discard" as action:
             key = clean(form.get("key", ""), 1000)
             moved = await (reconcilers.release if action == "release" else reconcilers.discard)(name, [key])
@@ -145,7 +139,7 @@ async def _dry_run(visit: Visit, form: Form) -> str:
     if not (written.isascii() and written.isdigit() and len(written) < 5 and 1 <= int(written) <= MAX_ROWS):
         raise ConfigError(f"a dry run takes 1 to {MAX_ROWS} rows, not {clean(written, 20)!r}")
     looked = await dry_run(visit, int(written), shadow=bool(form.get("shadow")))
-    number = _items(len(looked.rows)) if looked.is_scan else _rows(len(looked.rows))
+    number = counted(len(looked.rows), "item" if looked.is_scan else "row")
     done = (
         "Its handler was called for each, and its writes were rolled back." if looked.shadow else "Nothing was changed."
     )
@@ -154,11 +148,3 @@ async def _dry_run(visit: Visit, form: Form) -> str:
 
 def _soon(visit: Visit) -> str:
     return f"begins in {visit.bulk.undo_for:g} seconds. Until then it can be undone."
-
-
-def _items(number: int) -> str:
-    return "1 item" if number == 1 else f"{number:,} items"
-
-
-def _rows(number: int) -> str:
-    return "1 row" if number == 1 else f"{number:,} rows"

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode
@@ -84,8 +85,8 @@ ACTIONS: Mapping[str, Action] = {
     "/jobs/{id}/{action}": actions.act_on_job,
     "/jobs-matching/{action}": actions.act_on_all,
     "/runs/{run}/stop": actions.stop_run,
-    "/queues/{name}/{action}": actions.act_on_queue,
-    "/kinds/{name}/{action}": actions.act_on_kind,
+    "/queues/{name}/{action}": partial(actions.pause_or_resume, what="queue"),
+    "/kinds/{name}/{action}": partial(actions.pause_or_resume, what="kind"),
     "/schedules/{name}/{action}": actions.act_on_schedule,
     "/reconcilers/{name}/{action}": actions.act_on_reconciler,
 }

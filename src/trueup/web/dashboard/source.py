@@ -18,8 +18,8 @@ from typing import Any, Self, TypeVar, cast
 from trueup.app import App
 from trueup.clock import elapsed
 from trueup.errors import ConfigError
+from trueup.store.db.own_connection import Record
 from trueup.store.explained import Explained
-from trueup.store.fleet import Fleet
 from trueup.store.flow import Flow
 from trueup.store.rows.quarantine import Quarantine
 from trueup.store.store import Store
@@ -80,10 +80,12 @@ class Source:
         store = self.app.store
         return Flow(store.pool, store.statements)
 
-    @property
-    def fleet(self) -> Fleet:
-        store = self.app.store
-        return Fleet(store.pool, store.statements)
+    async def workers(self) -> list[Record]:
+        """All registered workers; every part of a page that asks gets the same answer."""
+        return await self.shared("workers", self.app.store.views.fleet)
+
+    async def queues(self) -> list[Record]:
+        return await self.shared("queues", self.app.store.views.queues)
 
     @property
     def quarantine(self) -> Quarantine:

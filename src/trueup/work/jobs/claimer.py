@@ -29,11 +29,10 @@ from trueup.store.jobs import MAX_CLAIM_BYTES, ClaimedJobs, Jobs
 from trueup.store.lanes import LaneClaim, Lanes
 from trueup.work.jobs.finisher import Finisher
 from trueup.work.jobs.hand import Hand
-from trueup.work.jobs.hints import Hints
+from trueup.work.jobs.hints import Hints, Rests
 from trueup.work.jobs.pace import Pace
 from trueup.work.jobs.places import Places
 from trueup.work.jobs.refusals import JobRefusals
-from trueup.work.jobs.rests import Rests
 from trueup.work.jobs.runner import Runner
 from trueup.work.registration import Registration, Registrations
 from trueup.work.service import Service, jittered

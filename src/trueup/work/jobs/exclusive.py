@@ -19,18 +19,16 @@ from typing import Any, get_args, get_type_hints
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, DatabaseUnavailable, NotAcquired
 from trueup.events import Events, RunHandledElsewhere, RunPostponed
-from trueup.jobs.names import checked_name
+from trueup.jobs.job import Tick
 from trueup.jobs.outcome import RunSkipped, Snooze
-from trueup.jobs.tick import Tick
 from trueup.leases.backend import Backend
-from trueup.leases.length import MIN_LEASE, longest_hold
+from trueup.leases.trust import MIN_LEASE, longest_hold
 from trueup.schedules.spec import Spec
 from trueup.work.leases.hold import Lease, LeaseRequest
-from trueup.work.leases.lease import LeaseContext
+from trueup.work.leases.lease import LeaseContext, check_key
 
 STEP = timedelta(seconds=60)  # the length of one renewal, and so how long a dead holder blocks the others
 ASK_AGAIN = timedelta(seconds=5)  # after the server that keeps the lease could not be reached
-MAX_KEY = 2**63  # of an advisory lock
 ELSEWHERE = "another instance is handling it"
 
 
@@ -129,18 +127,6 @@ class Exclusive:
         """What to raise. One fenced statement then drops the job and marks its tick as skipped; after a lost claim it does neither."""
         self._events.emit(RunHandledElsewhere(tick.schedule, tick.due_at.isoformat(), refused.reason))
         return RunSkipped(f"{ELSEWHERE}: {refused.reason}", ELSEWHERE)
-
-
-def check_key(what: str, backend: Backend, key: int | str | None) -> None:
-    """Raises ConfigError for a key that does not suit this backend."""
-    if key is None:
-        return
-    if backend == "advisory" and isinstance(key, int) and not isinstance(key, bool) and -MAX_KEY <= key < MAX_KEY:
-        return
-    if backend == "redis" and isinstance(key, str):
-        checked_name(what.removesuffix("="), key)
-        return
-    raise ConfigError(f"{what}{key!r}: an advisory lease needs a number of up to 64 bits, a lease in Redis a text")
 
 
 def asks_for_lease(function: Callable[..., Any]) -> bool:

@@ -27,7 +27,7 @@ from trueup.jobs.decide import Bury, Move, Release, decide
 from trueup.jobs.definition import Job, stored_key
 from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.failure import describe, taken_frames, type_name
-from trueup.jobs.job import ClaimedJob
+from trueup.jobs.job import ClaimedJob, Tick
 from trueup.jobs.middleware import Middlewares
 from trueup.jobs.outcome import (
     NOTHING_RETURNED,
@@ -45,7 +45,6 @@ from trueup.jobs.outcome import (
 )
 from trueup.jobs.payload import encode_result
 from trueup.jobs.registry import Registry
-from trueup.jobs.tick import Tick
 from trueup.leases.lost import LostSignal
 from trueup.work.calling import Caller, is_own_ending
 from trueup.work.jobs.exhausting import Exhauster

@@ -42,30 +42,24 @@ class Opens:
     exactly: timedelta | None = None
 
 
+@dataclass(eq=False)
 class Breakers:
-    def __init__(
-        self,
-        rows: Rows,
-        log: Reconcilers,
-        events: Events,
-        finisher: RowFinisher,
-        options: SweepOptions,
-        timetable: Timetable,
-        changes: Changes,
-        beside: Beside,
-    ) -> None:
-        self._rows = rows
-        self._name = rows.reconciler.name
-        self._log = log
-        self._events = events
-        self._finisher = finisher
-        self._on_record = options.counts  # a shadow run of a live reconciler leaves no record
-        self._timetable = timetable
-        self._changes = changes
-        self._beside = beside
-        self._keyed = None if rows.reconciler.pause_by is None else Keyed(rows)
-        self._breaker = breaker_of(rows.reconciler)
-        self.opened = False  # for all rows, since the sweep under way began
+    _rows: Rows
+    _log: Reconcilers
+    _events: Events
+    _finisher: RowFinisher
+    _options: SweepOptions
+    _timetable: Timetable
+    _changes: Changes
+    _beside: Beside
+    opened: bool = False  # for all rows, since the sweep under way began
+
+    def __post_init__(self) -> None:
+        reconciler = self._rows.reconciler
+        self._name = reconciler.name
+        self._on_record = not self._options.shadow  # a shadow run of a live reconciler leaves no record
+        self._keyed = None if reconciler.pause_by is None else Keyed(self._rows)
+        self._breaker = breaker_of(reconciler)
 
     @property
     def probing(self) -> bool:

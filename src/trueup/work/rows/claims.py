@@ -43,10 +43,6 @@ class Claimed:
     )  # changed or locked by others before they could be marked, or out of time
 
     @property
-    def count(self) -> int:
-        return len(self.batch.rows) + len(self.refused) + len(self.taken)
-
-    @property
     def rows(self) -> list[ClaimedRow]:
         return [*self.batch.rows, *(row for row, _ in self.refused), *self.taken]
 

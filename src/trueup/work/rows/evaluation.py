@@ -26,8 +26,7 @@ from trueup.store.rows.batch import Position
 from trueup.store.rows.evaluating import Candidate, Evaluated, TooSlow, candidates, candidates_again
 from trueup.store.rows.purges import Purges
 from trueup.store.rows.rows import Rows
-from trueup.work.rows.blaming import blame
-from trueup.work.rows.refusals import NotEvaluated, NotEvaluatedInTime
+from trueup.work.rows.refusals import NotEvaluated, NotEvaluatedInTime, blame
 from trueup.work.rows.sweep import Walk
 from trueup.work.writing import SLOW
 

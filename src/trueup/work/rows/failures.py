@@ -13,9 +13,8 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Change, Move, Remove, RetryAfter, SetAside, decide
 from trueup.store.db.connect import is_away, may_pass
 from trueup.store.rows.rows import Rows
-from trueup.work.rows.ending import RowEnding
 from trueup.work.rows.refusals import OutcomeContested, OutcomeUndone, RowBusy
-from trueup.work.rows.reports import Reports
+from trueup.work.rows.reports import Reports, RowEnding
 
 # Seconds until the outcome of a row that is locked or being renewed is sent again; each pause is half as long again.
 BUSY_PAUSE, MAX_BUSY_PAUSE = 0.05, 1.0

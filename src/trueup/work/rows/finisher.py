@@ -36,11 +36,10 @@ from trueup.store.fitted import OF_TABLES, RowStatements
 from trueup.store.rows.asks import Done
 from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.rows import Rows
-from trueup.work.rows.ending import RowEnding, size_of
 from trueup.work.rows.failures import BUSY_PAUSE, Failures
 from trueup.work.rows.held import RowInHand, claims_apart
 from trueup.work.rows.refusals import MAX_REPEATS
-from trueup.work.rows.reports import Reports
+from trueup.work.rows.reports import Reports, RowEnding, size_of
 from trueup.work.rows.sweeps import Sweeps
 from trueup.work.writing import SLOW, Writer, to_repeat
 

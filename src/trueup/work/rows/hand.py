@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -24,13 +25,12 @@ from trueup.store.rows.batch import Batch
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.beside import Changes
 from trueup.work.rows.breakers import Breakers
-from trueup.work.rows.ending import RowEnding
 from trueup.work.rows.finisher import RowFinisher
-from trueup.work.rows.handled import Handled
 from trueup.work.rows.handling import Handling
-from trueup.work.rows.held import RowInHand
+from trueup.work.rows.held import Handled, RowInHand
 from trueup.work.rows.judge import Judge
 from trueup.work.rows.refusals import MAX_REPEATS
+from trueup.work.rows.reports import RowEnding
 from trueup.work.rows.sweep import Sweep
 from trueup.work.writing import ConnectionEnded
 
@@ -38,31 +38,21 @@ WATCH_EVERY = 0.25  # seconds between looks at the deadlines of what is in hand
 LAST_WORD = 1.0  # seconds for cancelled handlers to end
 
 
+@dataclass(eq=False)
 class RowHand:
-    def __init__(
-        self,
-        rows: Rows,
-        handling: Handling,
-        finisher: RowFinisher,
-        events: Events,
-        judge: Judge,
-        breakers: Breakers,
-        changes: Changes,
-    ) -> None:
-        self._rows = rows
-        self._handling = handling
-        self._finisher = finisher
-        self._events = events
-        self._judge = judge
-        self._breakers = breakers
-        self._changes = changes
-        self._waiting: deque[RowInHand] = deque()
-        self._held: dict[tuple[str, int], RowInHand] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._watch: asyncio.TimerHandle | None = None
-        self._uncertain_ends: Counter[str] = Counter()  # by key: commits in a row without an answer
-        self.concurrency = rows.reconciler.concurrency
-        self.stopping = False  # no handler begins any more
+    _rows: Rows
+    _handling: Handling
+    _finisher: RowFinisher
+    _events: Events
+    _judge: Judge
+    _breakers: Breakers
+    _changes: Changes
+    _waiting: deque[RowInHand] = field(default_factory=deque)
+    _held: dict[tuple[str, int], RowInHand] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _watch: asyncio.TimerHandle | None = None
+    _uncertain_ends: Counter[str] = field(default_factory=Counter)  # by key: commits in a row without an answer
+    stopping: bool = False  # no handler begins any more
 
     # -- what is in hand ----------------------------------------------------------------------------------------------
 
@@ -81,7 +71,7 @@ class RowHand:
     @property
     def stuck(self) -> bool:
         """Whether every place is taken by a handler that has lost its row and does not end."""
-        full = len(self._tasks) >= self.concurrency
+        full = len(self._tasks) >= self._rows.reconciler.concurrency
         return full and all(held.state == "waiting" for held in self._held.values())
 
     def put(self, batch: Batch, sent: float, sweep: Sweep) -> list[RowInHand]:
@@ -142,7 +132,7 @@ class RowHand:
     # -- running ------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        while self._waiting and len(self._tasks) < self.concurrency and not self.stopping:
+        while self._waiting and len(self._tasks) < self._rows.reconciler.concurrency and not self.stopping:
             held = self._waiting.popleft()
             if not self._enough_lease(held):
                 self._settle(held, Release())

@@ -31,8 +31,7 @@ from trueup.store.rows.asks import Done
 from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.rows import Rows, check_readable
 from trueup.work.calling import Caller, is_own_ending
-from trueup.work.rows.handled import Handled, certain, gone
-from trueup.work.rows.held import RowInHand
+from trueup.work.rows.held import Handled, RowInHand, certain, gone
 from trueup.work.rows.refusals import OutcomeUndone, RowBusy
 from trueup.work.rows.row_lock import Follow, Locking, nothing
 
@@ -90,9 +89,9 @@ class Handling:
         if row.spent:
             handled.ended = _why_spent(row)
             handled.made = _made_if_possible(self._reconciler.handler.shape.make, row)
-        elif _unreadable(row, handled):
             return
-        elif self._reconciler.mode == "shadow":
+        check_readable(row.values)
+        if self._reconciler.mode == "shadow":
             await self._in_shadow(held, handled)
         elif self.locking is not None:
             await self.locking.run(held, handled, follow)
@@ -213,15 +212,6 @@ def check_outcome(rows: Rows, outcome: Any) -> None:
             f"{outcome!r:.200}: {working!r} is claimed_as= of this reconciler, which takes over rows in that state; "
             "return another state"
         )
-
-
-def _unreadable(row: ClaimedRow, handled: Handled) -> bool:
-    try:
-        check_readable(row.values)
-    except ValueError as error:
-        handled.ended = error
-        return True
-    return False
 
 
 def _why_spent(row: ClaimedRow) -> Exception:

@@ -18,9 +18,8 @@ from trueup.reconcile.decide import Change, Ended, Lost, Move, RetryAfter, SetAs
 from trueup.reconcile.outcome import Again
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.breakers import Breakers, Opens
-from trueup.work.rows.handled import Handled
 from trueup.work.rows.handling import check_outcome
-from trueup.work.rows.held import RowInHand
+from trueup.work.rows.held import Handled, RowInHand
 from trueup.work.rows.refusals import MAX_REPEATS
 
 PATIENT_FROM = 2  # failures in a row for the same reason: more than one row has it

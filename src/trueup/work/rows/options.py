@@ -39,11 +39,6 @@ class SweepOptions:
         """Whether it may have left rows because of its limit, or because it was ended."""
         return self.ended or self.limit == 0
 
-    @property
-    def counts(self) -> bool:
-        """Whether its sweep is recorded like the reconciler's own."""
-        return not self.shadow
-
     def opened(self, gate: Gate) -> Gate:
         if self.force:
             gate = replace(gate, paused=False, rests_for=None)

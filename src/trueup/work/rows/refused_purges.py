@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
 import psycopg
 
@@ -19,11 +20,10 @@ from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import is_away, unanswered
 from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.purges import Picked, Purges, Taken
-from trueup.work.rows.blaming import blame
 from trueup.work.rows.evaluation import MAX_WINDOWS, NOT_EVALUATED, may_be_where, not_evaluated, took_too_long
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import wait_for_rate
-from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone
+from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone, blame
 from trueup.work.writing import REPEAT_PAUSE, ConnectionEnded, parts
 
 MAX_IN_A_ROW = 1_000  # refused rows without one that is taken; the rest is left to the next sweep
@@ -91,31 +91,21 @@ class Search:
             await blame(purge.name, purge.retry, refused, self._purges.refuse, self._counts, self._events)
 
 
+@dataclass(eq=False)
 class RefusedPurges:
     """Takes the rest of one state, in one sweep."""
 
-    def __init__(
-        self,
-        purges: Purges,
-        options: SweepOptions,
-        state: str | None,
-        counts: Counts,
-        events: Events,
-        stop: asyncio.Event,
-        clock: Clock,
-        search: Search,
-    ) -> None:
-        self._purges = purges
-        self._options = options
-        self._state = state
-        self._counts = counts
-        self._events = events
-        self._stop = stop
-        self._clock = clock
-        self._search = search
-        self._in_a_row = 0
-        self._went_at = elapsed()
-        self._over = False
+    _purges: Purges
+    _options: SweepOptions
+    _state: str | None
+    _counts: Counts
+    _events: Events
+    _stop: asyncio.Event
+    _clock: Clock
+    _search: Search
+    _in_a_row: int = 0
+    _went_at: float = field(default_factory=elapsed)
+    _over: bool = False
 
     async def take_all(self, go_on: Callable[[], Awaitable[bool]], told: Callable[[], None]) -> None:
         """Raises an error that is not about a single row."""

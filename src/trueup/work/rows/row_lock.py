@@ -25,8 +25,7 @@ from trueup.store.db.pool import HandlerConnections
 from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.locked import Locked, not_as_read
 from trueup.store.rows.rows import Rows
-from trueup.work.rows.handled import Handled, certain, gone
-from trueup.work.rows.held import RowInHand
+from trueup.work.rows.held import Handled, RowInHand, certain, gone
 
 Call = Callable[[RowInHand, Handled, AsyncConnection[Any]], Awaitable[None]]
 Follow = Callable[[], RowInHand | None]  # begins the next row, which is to be locked

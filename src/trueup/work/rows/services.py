@@ -78,18 +78,15 @@ class RowServices:
         if not self._declared:
             return
         try:
-            await self._gather()
+            for declared in self._declared:
+                await self._add(declared)
+            lanes = [declared.lane for declared in self._declared if declared.lane is not None]
+            if lanes:
+                await Lanes(self._claiming, self._store.statements).register(lanes)
+            await self._settling.open()
         except BaseException:
             await self.close()
             raise
-
-    async def _gather(self) -> None:
-        for declared in self._declared:
-            await self._add(declared)
-        lanes = [declared.lane for declared in self._declared if declared.lane is not None]
-        if lanes:
-            await Lanes(self._claiming, self._store.statements).register(lanes)
-        await self._settling.open()
 
     async def _add(self, declared: Reconciler | Purge) -> None:
         if declared.name in self.members:

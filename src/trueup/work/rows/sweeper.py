@@ -171,7 +171,7 @@ class Sweeper(Service):
             if gate.is_due or gate.set_aside:
                 await forget(self.rows)
             walked = walk.complete and not walk.fresh
-            if self._options.counts and not self._options.cut_short:
+            if not self._options.shadow and not self._options.cut_short:
                 await self._log.swept(self.reconciler.name, walk.passed if walked else None, gate.writes)
             self.timetable.swept()
 

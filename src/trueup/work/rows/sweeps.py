@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from trueup.clock import elapsed
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events
@@ -18,27 +20,17 @@ from trueup.work.rows.sweep import Sweep
 from trueup.work.rows.timetable import Timetable
 
 
+@dataclass(eq=False)
 class Sweeps:
-    def __init__(
-        self,
-        name: str,
-        log: Reconcilers,
-        events: Events,
-        holder: Holder,
-        options: SweepOptions,
-        timetable: Timetable,
-        changes: Changes,
-        beside: Beside,
-    ) -> None:
-        self._name = name
-        self._log = log
-        self._events = events
-        self._holder = holder
-        self._options = options
-        self._timetable = timetable
-        self._changes = changes
-        self._beside = beside
-        self._open: set[Sweep] = set()
+    _name: str
+    _log: Reconcilers
+    _events: Events
+    _holder: Holder
+    _options: SweepOptions
+    _timetable: Timetable
+    _changes: Changes
+    _beside: Beside
+    _open: set[Sweep] = field(default_factory=set, init=False)
 
     @property
     def all_over(self) -> bool:
@@ -78,7 +70,7 @@ class Sweeps:
     async def _conclude(self, sweep: Sweep) -> None:
         assert sweep.began_at is not None
         try:
-            if self._options.counts:
+            if not self._options.shadow:
                 await self._log.log(self._name, self._holder.id, sweep.began_at, sweep.counts)
         except (*RETRYABLE, DatabaseUnavailable):
             return  # the outcomes are written; DatabaseLost says why the sweep is not recorded

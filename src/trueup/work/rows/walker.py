@@ -6,6 +6,7 @@ remembers which kind is next, and where the last walk past all rows ended.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from trueup import faults
@@ -17,39 +18,33 @@ from trueup.store.rows.reconcilers import Gate
 from trueup.store.rows.rows import Rows
 from trueup.work.registration import Holder
 from trueup.work.rows.claims import ClaimBatch, Claimed, Claims
-from trueup.work.rows.ending import RowEnding
 from trueup.work.rows.evaluation import forget
 from trueup.work.rows.finisher import RowFinisher
 from trueup.work.rows.hand import RowHand
 from trueup.work.rows.held import RowInHand
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import is_walk_due
+from trueup.work.rows.reports import RowEnding
 from trueup.work.rows.sweep import Sweep, Walk
 
 MANY_KNOWN = 1_000  # rows with a record; every sweep walks past fewer than this
 
 
+@dataclass(eq=False)
 class Walker:
-    def __init__(
-        self,
-        rows: Rows,
-        hand: RowHand,
-        finisher: RowFinisher,
-        events: Events,
-        holder: Holder,
-        options: SweepOptions,
-    ) -> None:
-        self._rows = rows
-        self._reconciler = rows.reconciler
-        self._hand = hand
-        self._finisher = finisher
-        self._events = events
-        self._holder = holder
-        self._options = options
-        self._claims = Claims(rows, events)
-        self.heavy = False  # whether the last batch was as large as a batch may be
-        self._again_is_next = False
-        self._walked_to: Position | None = None  # the last row of the last walk past all rows
+    _rows: Rows
+    _hand: RowHand
+    _finisher: RowFinisher
+    _events: Events
+    _holder: Holder
+    _options: SweepOptions
+    heavy: bool = False  # whether the last batch was as large as a batch may be
+    _again_is_next: bool = False
+    _walked_to: Position | None = None  # the last row of the last walk past all rows
+
+    def __post_init__(self) -> None:
+        self._reconciler = self._rows.reconciler
+        self._claims = Claims(self._rows, self._events)
 
     async def probe(self, walk: Walk, gate: Gate, *, hasty: bool) -> bool:
         """Find out whether there may be rows without a record. If many rows have one, note in `walk` which of them to pass over."""
@@ -111,7 +106,7 @@ class Walker:
             walk.passed += batch.passed
             if not walk.fresh:
                 self._walked_to = walk.position
-            if walk.skip_to is not None and walk.fresh and not claimed.count:
+            if walk.skip_to is not None and walk.fresh and not claimed.rows:
                 walk.position, walk.skip_to = walk.skip_to, None
         return batch
 
@@ -129,17 +124,18 @@ class Walker:
         begun, sent = elapsed(), self._rows.clock.elapsed()
         claimed = await self._claims.claim(claim, walk, sweep.counts)
         self.heavy = claimed.batch.heavy
-        if not claimed.count:
+        rows = claimed.rows
+        if not rows:
             return claimed
         faults.hit("after_row_claim")
-        sweep.counts.claimed += claimed.count
-        self._options.spend(claimed.count)
-        for row in claimed.rows:
+        sweep.counts.claimed += len(rows)
+        self._options.spend(len(rows))
+        for row in rows:
             if row.due_at is not None:
                 sweep.counts.lateness.add((row.claimed_at - row.due_at).total_seconds())
         if self._events.wants(RowsClaimed):
             ms = round((elapsed() - begun) * 1000, 3)
-            self._events.emit(RowsClaimed(self._reconciler.name, str(self._holder.id), claimed.count, ms))
+            self._events.emit(RowsClaimed(self._reconciler.name, str(self._holder.id), len(rows), ms))
         for row, error in claimed.refused:  # the claim wrote nothing to it, so there is nothing to undo
             held = RowInHand(row, sent, state="writing", sweep=sweep)
             self._finisher.put(RowEnding(held, self._finisher.failures.of(row, error), touch=False))

@@ -25,7 +25,7 @@ from trueup.errors import DatabaseUnavailable, LostLease, NotAcquired
 from trueup.events import Events, ScanCompleted, ServiceFailed
 from trueup.jobs.failure import describe, type_name
 from trueup.jobs.middleware import Middlewares
-from trueup.leases.length import MIN_LEASE
+from trueup.leases.trust import MIN_LEASE
 from trueup.reconcile.progress import Point, Progress
 from trueup.reconcile.scan import Scan
 from trueup.store.db.connect import RETRYABLE, is_away

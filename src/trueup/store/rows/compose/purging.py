@@ -135,10 +135,10 @@ class Purging(Pieces):
     def _not_passed_over(self) -> Composable:
         return self._fragment("rows/_passed_over", t_key=self.key_text)
 
-    def purgeable(self) -> bytes:
+    def waiting(self) -> bytes:
         return self._compose("rows/purgeable", chosen=self.chosen, due=self.became_due)
 
-    def purge_list(self) -> bytes:
+    def listed(self) -> bytes:
         return self._compose(
             "rows/purge_list",
             t_key=self.key_text,

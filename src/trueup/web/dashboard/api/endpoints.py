@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -42,12 +43,12 @@ class Endpoint:
 
 async def overview(visit: Visit, query: Any, body: Any) -> BaseModel:
     report = await visit.source.shared("check", visit.app.check, 2.0)
-    workers = await visit.source.shared("workers", visit.source.fleet.workers)
+    workers = await visit.source.workers()
     return models.Overview(
         at=visit.now,
         ok=report.ok,
         findings=list(report.findings),
-        queues=[QueueDepth(**each) for each in await visit.source.shared("queues", visit.app.store.views.queues)],
+        queues=[QueueDepth(**each) for each in await visit.source.queues()],
         workers_alive=sum(each["alive"] for each in workers),
     )
 
@@ -102,8 +103,8 @@ async def stop_run(visit: Visit, query: Any, body: Any) -> BaseModel:
 
 
 async def fleet(visit: Visit, query: Any, body: Any) -> BaseModel:
-    workers = await visit.source.shared("workers", visit.source.fleet.workers)
-    leases = await visit.source.shared("leases", visit.source.fleet.leases)
+    workers = await visit.source.workers()
+    leases = await visit.source.shared("leases", visit.app.store.views.leases)
     return models.Fleet(
         workers=[models.Worker.model_validate({**each, "holder": str(each["holder"])}) for each in workers],
         leases=[models.Lease(**each) for each in leases],
@@ -210,7 +211,7 @@ async def recovery(visit: Visit, query: models.RecoveryQuery, body: Any) -> Base
 
 
 async def queues(visit: Visit, query: Any, body: Any) -> BaseModel:
-    depths = await visit.source.shared("queues", visit.app.store.views.queues)
+    depths = await visit.source.queues()
     paused = await visit.app.jobs.paused()
     return models.Queues(
         queues=[QueueDepth(**each) for each in depths],
@@ -218,15 +219,7 @@ async def queues(visit: Visit, query: Any, body: Any) -> BaseModel:
     )
 
 
-async def act_on_queue(visit: Visit, query: Any, body: models.Reason) -> BaseModel:
-    return await _pause_or_resume(visit, body, "queue")
-
-
-async def act_on_kind(visit: Visit, query: Any, body: models.Reason) -> BaseModel:
-    return await _pause_or_resume(visit, body, "kind")
-
-
-async def _pause_or_resume(visit: Visit, body: models.Reason, what: str) -> BaseModel:
+async def pause_or_resume(visit: Visit, query: Any, body: models.Reason, *, what: str) -> BaseModel:
     name, operations = visit.part("name"), visit.app.jobs
     thing: dict[str, Any] = {what: name}
     match visit.part("action"):
@@ -326,8 +319,20 @@ ENDPOINTS = (
         body=models.Key,
     ),
     Endpoint("/queues", "The backlog of each queue, and paused queues and kinds", queues, models.Queues),
-    Endpoint("/queues/{name}/{action}", "pause or resume a queue", act_on_queue, models.Done, body=models.Reason),
-    Endpoint("/kinds/{name}/{action}", "pause or resume a kind", act_on_kind, models.Done, body=models.Reason),
+    Endpoint(
+        "/queues/{name}/{action}",
+        "pause or resume a queue",
+        partial(pause_or_resume, what="queue"),
+        models.Done,
+        body=models.Reason,
+    ),
+    Endpoint(
+        "/kinds/{name}/{action}",
+        "pause or resume a kind",
+        partial(pause_or_resume, what="kind"),
+        models.Done,
+        body=models.Reason,
+    ),
     Endpoint("/alerts", "Every check with its limit, and firing alerts", alerts, models.Alerts),
     Endpoint("/actions", "The audit log, newest first", actions, models.ActionList, models.ActionQuery),
     Endpoint("/recovery", "Missed and caught-up ticks and rows", recovery, models.Recovery, models.RecoveryQuery),

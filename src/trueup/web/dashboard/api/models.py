@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from trueup.jobs.records import JobError, JobProgress, Pause, QueueDepth
-from trueup.operate.alerting import AlertRule
+from trueup.operate.alerts import AlertRule
 from trueup.operate.checks import Finding
 from trueup.store.actions import ActionRecord
 from trueup.store.views import MAX_ID

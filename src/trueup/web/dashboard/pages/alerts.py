@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trueup.config.kinds import AGES
-from trueup.operate.alerting import AlertRule
+from trueup.operate.alerts import AlertRule
 from trueup.web.dashboard.attention import PLACES
 from trueup.web.dashboard.formats import count, length
 from trueup.web.dashboard.visit import Visit

@@ -10,8 +10,8 @@ from trueup.web.dashboard.visit import Visit
 
 async def fleet(visit: Visit) -> dict[str, Any]:
     source = visit.source
-    workers = await source.shared("workers", source.fleet.workers)
-    leases = await source.shared(("leases", visit.most), lambda: source.fleet.leases(visit.most + 1))
+    workers = await source.workers()
+    leases = await source.shared(("leases", visit.most), lambda: visit.app.store.views.leases(visit.most + 1))
     releases: dict[str, int] = {}
     for worker in workers:
         if worker["alive"]:

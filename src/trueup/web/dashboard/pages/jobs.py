@@ -47,7 +47,7 @@ async def jobs(visit: Visit) -> dict[str, Any]:
     source, app = visit.source, visit.app
     asked, before = wanted(visit), visit.number("before", 1, MAX_ID)
     page, args = await source.shared(("jobs", orjson.dumps(asked), before), lambda: _listed(visit, asked, before))
-    queues = await source.shared("queues", app.store.views.queues)
+    queues = await source.queues()
     ended = await source.shared("ended", lambda: app.store.views.ended(3600.0), 5.0)
     dead = await source.shared("dead", lambda: app.jobs.count(state="dead"), 2.0)
     given = filters(visit)
@@ -112,7 +112,7 @@ def described(visit: Visit) -> str:
 
 async def job(visit: Visit) -> dict[str, Any]:
     found = await visit.source.shared(("job", visit.part("id")), lambda: one(visit), 0.0)
-    workers = {each["holder"]: each for each in await visit.source.shared("workers", visit.source.fleet.workers)}
+    workers = {each["holder"]: each for each in await visit.source.workers()}
     return {
         "job": found,
         "title": f"{found.kind} #{found.id}",

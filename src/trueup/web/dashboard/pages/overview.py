@@ -30,8 +30,8 @@ async def overview(visit: Visit) -> dict[str, Any]:
     assert window is not None
     _, step = WINDOWS[window]
     spans, live = await flow(visit, window)
-    queues = await source.shared("queues", views.queues)
-    workers = [each for each in await source.shared("workers", source.fleet.workers) if each["alive"]]
+    queues = await source.queues()
+    workers = [each for each in await source.workers() if each["alive"]]
     planning = await source.shared("planning", views.planning)
     begins = [span.begins_at for span in spans]
     declared = {job.kind: job.queue for job in visit.app.registry}
@@ -69,7 +69,7 @@ async def flow(visit: Visit, window: str) -> tuple[list[JobSpan], int]:
     within, step = WINDOWS[window]
     source = visit.source
     spans = await source.shared(("flow", window), lambda: source.flow.jobs(visit.now, within, step), 2.0)
-    queues = await source.shared("queues", visit.app.store.views.queues)
+    queues = await source.queues()
     return spans, sum(each["queued"] + each["running"] for each in queues)
 
 

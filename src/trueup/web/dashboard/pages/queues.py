@@ -9,7 +9,7 @@ from trueup.web.dashboard.visit import Visit
 
 
 async def queues(visit: Visit) -> dict[str, Any]:
-    depths = await visit.source.shared("queues", visit.app.store.views.queues)
+    depths = await visit.source.queues()
     paused = {(each.what, each.name): each for each in await visit.source.shared("paused", visit.app.jobs.paused, 0.0)}
     declared = list(visit.app.registry)
     names = {each["queue"] for each in depths} | {job.queue for job in declared}

@@ -145,7 +145,7 @@ def _measured(
 
 
 async def _attended(visit: Visit) -> bool:
-    return any(each["alive"] for each in await visit.source.shared("workers", visit.source.fleet.workers))
+    return any(each["alive"] for each in await visit.source.workers())
 
 
 def _rate(spans: list[SweptSpan], now: datetime) -> float:
