@@ -174,6 +174,15 @@ def test_cancel_of_a_job_that_has_ended_exits_with_1(cli: Cli, run_due: RunDue) 
     assert result.err == f"unchanged job {job_id}: already done\n"
 
 
+@pytest.mark.parametrize("arguments", [("a",), ("=1",), ("a=1", "a=2"), ("a=1", "a.b=2")], ids=str)
+def test_arguments_that_cannot_be_read_or_met_cancel_nothing(cli: Cli, arguments: tuple[str, ...]) -> None:
+    job = enqueue(cli, "add", "[2]")
+    options = [part for each in arguments for part in ("--argument", each)]
+    refused = cli("jobs", "cancel", "--all", "--yes", *options)
+    assert (refused.code, "write it as name=value" in refused.err or "another value" in refused.err) == (2, True)
+    assert cli("jobs", "show", job, "--json").json["state"] == "queued"
+
+
 def test_cancel_all_takes_what_matches_and_asks_first(cli: Cli) -> None:
     ones = [enqueue(cli, "add", "[1]") for _ in range(2)]
     enqueue(cli, "add", "[2]")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +13,6 @@ from trueup.cli.listing import Limit, list_jobs
 from trueup.cli.options import JobId, JobIds, KindOption, YesOption, duration_option, option, switch, with_session
 from trueup.cli.session import Session
 from trueup.cli.showing import find, show_job
-from trueup.errors import ConfigError
 from trueup.jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -65,22 +63,10 @@ def list_all(
 
 
 def _matching(queue: str | None, error: str | None, argument: list[str] | None, older_than: str | None) -> Matching:
-    arguments = _arguments(argument or [])
+    from trueup.operate.given import arguments_of
+
+    arguments = arguments_of(argument or ())
     return {"queue": queue, "error_contains": error, "arguments": arguments, "older_than": older_than}
-
-
-def _arguments(given: list[str]) -> dict[str, Any] | None:
-    """`name=value`, each value as JSON, or as text if it is not JSON."""
-    found: dict[str, Any] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not name or not equals:
-            raise ConfigError(f"--argument {each!r}: write it as name=value")
-        try:
-            found[name] = json.loads(value)
-        except (ValueError, RecursionError):
-            found[name] = value
-    return found or None
 
 
 @group.command("show")

@@ -1,8 +1,14 @@
-"""Ids and keys as callers give them. A text where a list belongs would be read as its characters, and others' jobs be acted on."""
+"""Ids, keys and conditions as people and programs give them.
+
+What cannot be read is refused: a text in place of a list would be read as its characters, and an action on all jobs that match
+would ignore a condition.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
 
 from trueup.errors import ConfigError
 
@@ -38,3 +44,32 @@ def _listed(name: str, given: object, such_as: str) -> list[object]:
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise ConfigError(f"{name}={given!r}: give a list, such as {such_as}")
     return list(given)
+
+
+def arguments_of(written: Iterable[str]) -> dict[str, Any] | None:
+    """`order=7`, `customer.country=DE`: names with dots into objects, and values as JSON, or else as text.
+
+    Raises ConfigError for one without a name or `=`, and for two that no job can meet."""
+    found: dict[str, Any] = {}
+    for each in written:
+        name, equals, value = each.partition("=")
+        *path, last = name.strip().split(".")
+        if not equals or not last:
+            raise ConfigError(f"argument {each!r}: write it as name=value")
+        inner: Any = found
+        for part in path:
+            inner = inner.setdefault(part, {}) if isinstance(inner, dict) else None
+        if not isinstance(inner, dict) or inner.setdefault(last, read := _read(value.strip())) != read:
+            raise ConfigError(f"argument {each!r}: another condition wants another value")
+    return found or None
+
+
+def _read(written: str) -> Any:
+    try:
+        return json.loads(written, parse_constant=_no_json)
+    except (ValueError, RecursionError):
+        return written
+
+
+def _no_json(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

@@ -234,6 +234,7 @@ def test_what_was_done_by_it_is_recorded_with_the_name_of_the_token(client: http
         ("GET", "/shop/jobs?older=soon", {}, 409),
         ("GET", '/shop/jobs?arg=a="%5Cu0000"', {}, 409),
         ("GET", "/shop/jobs?arg=order", {}, 409),
+        ("GET", "/shop/jobs?arg=order&arg=x=NaN", {}, 409),
         ("POST", "/shop/jobs-matching/discard", {"json": {"arg": ["order"]}}, 409),
         ("POST", "/shop/jobs-matching/discard", {"json": {"arg": ["order=1", "order=2"]}}, 409),
         ("POST", "/shop/jobs-matching/discard", {"json": {"error": "\u0000"}}, 409),

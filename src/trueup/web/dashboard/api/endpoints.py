@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from trueup.errors import NotFound
 from trueup.jobs.records import QueueDepth
+from trueup.operate.given import arguments_of
 from trueup.web.dashboard import bulk
 from trueup.web.dashboard.api import models
 from trueup.web.dashboard.formats import rule
@@ -347,7 +348,7 @@ def _wanted(given: models.JobFilter) -> dict[str, Any]:
         "queue": _text("queue", given.queue),
         "schedule": _text("schedule", given.schedule),
         "min_attempts": given.attempts,
-        "arguments": pages.arguments(tuple(readable("arg", each, 200) for each in given.arg)) or None,
+        "arguments": arguments_of(readable("arg", each, 200) for each in given.arg),
         "error_contains": _text("error", given.error),
         "older_than": _text("older", given.older),
     }

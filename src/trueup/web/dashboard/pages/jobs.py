@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
-
-import orjson
 
 from trueup.errors import ConfigError, NotFound
 from trueup.jobs.records import JobDetails, JobPage
 from trueup.jobs.states import JobState
+from trueup.operate.given import arguments_of
 from trueup.store.views import MAX_ID
 from trueup.web.dashboard.bulk import STATES
 from trueup.web.dashboard.visit import Visit
@@ -30,7 +30,7 @@ def wanted(visit: Visit) -> dict[str, Any]:
         "queue": visit.text("queue"),
         "schedule": visit.text("schedule"),
         "min_attempts": visit.number("attempts", 0, 2**31 - 1) or 0,
-        "arguments": arguments(visit.texts("arg")) or None,
+        "arguments": arguments_of(visit.texts("arg")),
         "error_contains": visit.text("error"),
         "older_than": visit.duration("older"),
     }
@@ -46,7 +46,7 @@ def filters(visit: Visit) -> dict[str, Any]:
 async def jobs(visit: Visit) -> dict[str, Any]:
     source, app = visit.source, visit.app
     asked, before = wanted(visit), visit.number("before", 1, MAX_ID)
-    page, args = await source.shared(("jobs", orjson.dumps(asked), before), lambda: _listed(visit, asked, before))
+    page, args = await source.shared(("jobs", json.dumps(asked), before), lambda: _listed(visit, asked, before))
     queues = await source.queues()
     ended = await source.shared("ended", lambda: app.store.views.ended(3600.0), 5.0)
     dead = await source.shared("dead", lambda: app.jobs.count(state="dead"), 2.0)
@@ -138,31 +138,6 @@ async def one(visit: Visit) -> JobDetails:
     if found is None:
         raise NotFound(f"there is no job {written[:20]}; its history may have passed its retention")
     return found
-
-
-def arguments(written: tuple[str, ...]) -> dict[str, Any]:
-    """`order=7`, `customer.country=DE`: names with dots into objects, and values as JSON or else as text.
-
-    Raises ConfigError for one without a name or `=`, and for two that no job can meet."""
-    found: dict[str, Any] = {}
-    for each in written:
-        name, equals, value = each.partition("=")
-        *path, last = name.strip().split(".")
-        if not equals or not last:
-            raise ConfigError(f"argument {each!r}: write it as name=value")
-        inner: Any = found
-        for part in path:
-            inner = inner.setdefault(part, {}) if isinstance(inner, dict) else None
-        if not isinstance(inner, dict) or inner.setdefault(last, read := _read(value.strip())) != read:
-            raise ConfigError(f"argument {each!r}: another condition wants another value")
-    return found
-
-
-def _read(written: str) -> Any:
-    try:
-        return orjson.loads(written)
-    except ValueError:
-        return written
 
 
 def _moments(found: JobDetails) -> list[tuple[str, datetime, str]]:
