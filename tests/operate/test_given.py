@@ -99,3 +99,16 @@ async def test_a_handle_and_a_number_that_is_written_out_are_ids(shop: App) -> N
     handle = await shop.named("send").enqueue(1)
     assert number_of(handle) == number_of(str(int(handle))) == int(handle)
     assert (await shop.jobs.cancel([handle, "3"])).cancelled == {int(handle), 3}  # type: ignore[list-item]
+
+
+async def test_a_limit_that_is_none_is_refused_before_postgresql_is_asked(shop: App) -> None:
+    for given in (-1, "5", None, True, 1.5, 2**70):
+        for asked in (
+            lambda limit: shop.jobs.list(limit=limit),
+            lambda limit: shop.actions.list(limit=limit),
+            lambda limit: shop.reconcilers.quarantined(limit=limit),
+            lambda limit: shop.reconcilers.show("file", limit),
+            lambda limit: shop.schedules.show("none", limit),
+        ):
+            with pytest.raises(ConfigError, match=r"^(limit|sweeps|ticks)=.*: from [01] to 10*,000$"):
+                await asked(given)

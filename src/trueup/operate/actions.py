@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
-from trueup.operate.given import number_of
+from trueup.operate.given import check_limit, number_of
 from trueup.operate.operating import Operating, twin
 from trueup.store.actions import ActionRecord
 from trueup.store.store import Store
@@ -62,8 +62,7 @@ class ActionOperations(Operating):
         _check_known("via", via, VIAS)
         _check_known("what", what, WHATS)
         _check_known("action", action, NAMES)
-        if not 1 <= limit <= MAX_LIST:
-            raise ConfigError(f"limit={limit!r}: from 1 to {MAX_LIST:,}")
+        check_limit("limit", limit, MAX_LIST)
         found = await self._actions.list(
             limit=limit + 1,
             before=MAX_ID if after is None else number_of(after),

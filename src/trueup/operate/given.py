@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from trueup.errors import ConfigError
 
 MAX_DIGITS = 19  # of 2**63 - 1
+MAX_LIST = 10_000  # jobs, ticks or sweeps in one answer
 
 
 def number_of(given: object) -> int:
@@ -22,6 +23,12 @@ def number_of(given: object) -> int:
     if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) <= MAX_DIGITS:
         return int(given)
     raise ConfigError(f"{given!r} is not the id of a job; ids are whole numbers")
+
+
+def check_limit(name: str, given: object, most: int, *, least: int = 1) -> None:
+    """Raises ConfigError for what is no whole number between the bounds."""
+    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+        raise ConfigError(f"{name}={given!r}: from {least} to {most:,}")
 
 
 def numbers_of(given: object) -> list[int]:

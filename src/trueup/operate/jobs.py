@@ -19,7 +19,7 @@ from trueup.jobs.payload import encode_result
 from trueup.jobs.records import JobCount, JobDetails, JobFilter, JobPage, JobSummary, Pause, QueueDepth
 from trueup.jobs.states import FINAL, LIVE, JobState
 from trueup.operate.acting import Acting, Recorder
-from trueup.operate.given import number_of, numbers_of
+from trueup.operate.given import MAX_LIST, check_limit, number_of, numbers_of
 from trueup.operate.operating import Operating, twin
 from trueup.store.actions import Action
 from trueup.store.jobs import Jobs
@@ -29,7 +29,6 @@ from trueup.store.views import MAX_ID
 from trueup.texts import MAX_MESSAGE, clean
 
 PAGE = 500  # jobs per statement in commands over many
-MAX_LIST = 10_000  # jobs in one page of a list
 MAX_COUNT = 10_000  # exact up to here
 MAX_ARGUMENTS = 1 << 20  # bytes of JSON to search for
 READ_AHEAD = 20_000  # jobs read for one page or count with conditions that no index serves
@@ -96,8 +95,7 @@ class Operations(Operating):
 
         One call reads a bounded number of jobs, however many there are; see JobPage.
         """
-        if not 1 <= limit <= MAX_LIST:
-            raise ConfigError(f"limit={limit!r}: from 1 to {MAX_LIST:,}")
+        check_limit("limit", limit, MAX_LIST)
         chosen = job_filter(state, kind, matching)
         before = MAX_ID if after is None else number_of(after)
         down_to = await self._views.window(chosen.states, READ_AHEAD, before) if chosen.selective else 0

@@ -9,13 +9,14 @@ from typing import TypeAlias
 from trueup.errors import NotFound
 from trueup.events import RowsFreed
 from trueup.operate.acting import Acting
-from trueup.operate.given import row_key, row_keys
+from trueup.operate.given import check_limit, row_key, row_keys
 from trueup.operate.operating import twin
 from trueup.operate.reconciler_records import ReconcilerRecords, Records
 from trueup.store.actions import Action
 from trueup.store.db.own_connection import Record
 from trueup.store.rows.quarantine import Quarantine
 
+MAX_LISTED = 100_000  # rows in one answer
 PAGE = 500  # rows per statement in commands over many
 FREED = {"release": "released", "discard": "discarded"}  # actions, and what events call them
 
@@ -25,6 +26,7 @@ Move: TypeAlias = Callable[[Quarantine, str, Sequence[str]], Awaitable[set[str]]
 class QuarantineOperations(ReconcilerRecords):
     async def quarantined(self, name: str | None = None, *, limit: int = 50, discarded: bool = False) -> Records:
         """Rows in quarantine, or discarded from there, latest first, each with its last error."""
+        check_limit("limit", limit, MAX_LISTED)
         if name is not None:
             await self._known(name)
         return await self._quarantine.listed(name, limit, discarded=discarded)

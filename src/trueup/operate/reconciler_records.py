@@ -12,6 +12,7 @@ from trueup.errors import ConfigError, NotFound
 from trueup.events import Events
 from trueup.operate import runs
 from trueup.operate.acting import Recorder
+from trueup.operate.given import MAX_LIST, check_limit
 from trueup.operate.operating import Operating
 from trueup.reconcile.counts import OUTCOMES
 from trueup.reconcile.declare import DeclaredReconcilers
@@ -73,6 +74,7 @@ class ReconcilerRecords(Operating):
 
     async def show(self, name: str, sweeps: int = 10) -> Record:
         """Everything about one: what `list` says, latest sweeps, who holds rows, last errors, proposals. Raises NotFound."""
+        check_limit("sweeps", sweeps, MAX_LIST, least=0)
         stored = await self._views.reconcilers(LATELY.total_seconds(), name)
         if not stored and self._declared.get(name) is None:
             return await self._show_scan(name)

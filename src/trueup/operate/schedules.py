@@ -24,6 +24,7 @@ from trueup.jobs.names import checked_name
 from trueup.jobs.registry import Registry
 from trueup.operate.acting import Recorder
 from trueup.operate.audit import Audit, audit
+from trueup.operate.given import MAX_LIST, check_limit
 from trueup.operate.operating import Operating
 from trueup.options import wrong
 from trueup.schedules import spec as specs
@@ -96,6 +97,7 @@ class ScheduleOperations(Operating):
 
     async def show(self, name: str, ticks: int = 20) -> Record:
         """Everything about one, and its latest ticks, newest first. Raises NotFound."""
+        check_limit("ticks", ticks, MAX_LIST, least=0)
         found = await self._store.views.schedule(name)
         if found is None:
             raise await self._schedules.no_such(name)
