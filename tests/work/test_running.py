@@ -206,7 +206,7 @@ async def test_long_jobs_are_not_hoarded_by_the_worker_that_came_first(app: App,
 async def test_a_running_job_that_is_cancelled_stops(
     database_url: str, listen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trueup.work.housekeeping.LOOKS_EVERY", 0.2 if not listen else 60)
+    monkeypatch.setattr("trueup.work.stopper.EVERY", 0.2 if not listen else 60)
     app = App(database_url, listen=listen)
     events = Watched(app)
 
@@ -228,7 +228,7 @@ async def test_a_running_job_that_is_cancelled_stops(
 async def test_a_pending_cancellation_stops_the_job_once_its_worker_listens_again(
     app: App, events: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trueup.work.housekeeping.LOOKS_EVERY", 60)
+    monkeypatch.setattr("trueup.work.stopper.EVERY", 60)
 
     @app.job
     async def endless() -> None:
