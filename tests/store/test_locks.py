@@ -42,7 +42,7 @@ FINISHING = "jobs/bury jobs/complete jobs/defer jobs/drop jobs/release jobs/retr
 PLANNING = "schedules/advance schedules/fire schedules/refuse schedules/stop_runs"
 # Rows of users' tables: longer than `deadlock_timeout`.
 ROWS = """
-    rows/change rows/change_alone rows/delete rows/delete_across rows/in_order rows/mark rows/move rows/move_across rows/put_back
+    rows/change rows/change_alone rows/delete rows/delete_across rows/drop rows/in_order rows/mark rows/move rows/move_across rows/put_back
     rows/refund rows/refused rows/remove rows/remove_alone rows/renew_both rows/rest
 """
 TABLES = "history/create_day history/drop_day history/identify history/lock_rest"

@@ -12,7 +12,8 @@ also not leased in the user's own columns. `t` is always the user's table; `true
 from __future__ import annotations
 
 from trueup.store.rows.compose.claiming import Claiming, Place
-from trueup.store.rows.compose.pieces import SQL, quoted, steering
+from trueup.store.rows.compose.columns import SQL
+from trueup.store.rows.compose.pieces import quoted, steering
 from trueup.store.rows.compose.purging import Choice, Purging
 from trueup.store.rows.compose.settling import Settling
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Literal
 
 from trueup.store.db.load import NOW
-from trueup.store.rows.compose.pieces import AND, COMMA, PLAINLY, SQL, Assignment, Composable, Pieces, quoted, set_to
+from trueup.store.rows.compose.columns import AND, COMMA, SQL, Composable
+from trueup.store.rows.compose.pieces import PLAINLY, Assignment, Pieces, quoted, set_to
 
 # Where a sweep has come to: nowhere yet, among rows without a value, or with one.
 Place = Literal["start", "without", "with"]

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from trueup.store.db.load import NOW
-from trueup.store.rows.compose.pieces import AND, COMMA, SQL, Composable, Pieces, quoted, set_to
+from trueup.store.rows.compose.columns import AND, COMMA, SQL, Composable
+from trueup.store.rows.compose.pieces import Pieces, quoted, set_to
 
 # How late rows that became due at `due` are, in seconds. There is no time since -infinity, and one such row must not stop all others.
 LATE = SQL("pg_catalog.date_part('epoch', {now} - greatest({due}, timestamptz '0001-01-01 00:00+00'))")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from trueup.store.rows.compose.pieces import AND, COMMA, PLAINLY, SQL, Assignment, Composable, Pieces, set_to
+from trueup.store.rows.compose.columns import AND, COMMA, SQL, Composable
+from trueup.store.rows.compose.pieces import PLAINLY, Assignment, Pieces, set_to
 from trueup.store.rows.tables import named
 
 ARRAYS: Mapping[str, str] = {
