@@ -25,7 +25,7 @@ from trueup.store.rows.rows import Rows
 from trueup.work.rows.evaluation import Evaluation, may_be_where, took_too_long
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone
 from trueup.work.rows.sweep import Walk
-from trueup.work.writing import REPEAT_PAUSE, ConnectionEnded, parts, to_repeat
+from trueup.work.writing import REPEAT_PAUSE, SLOW, ConnectionEnded, parts, to_repeat
 
 MAX_ROUNDS = 20  # searches for rows that raise, per claim; each takes a second at most
 FEW = 32  # rows that are marked together, after a claim that took too long
@@ -134,6 +134,8 @@ class Claims:
                     return set()
                 claimed.refused.append((rows[0], _why(self._rows, error)))
                 return set()
+            if slow is None and elapsed() - begun >= SLOW:  # a row that is slow would slow down each part that it is in
+                return await self._mark_slow_ones_last(rows, claimed)
             return {key for part in parts(rows, error) for key in await self._mark(part, claimed, slow=slow)}
         claimed.refused += [(row, _kept_as_it_was(self._rows)) for row in rows if done.get(row.key) == "undone"]
         claimed.taken += [row for row in rows if done.get(row.key) in ("busy", "conflict")]

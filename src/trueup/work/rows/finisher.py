@@ -219,26 +219,33 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
 
     async def _divide(self, group: list[RowEnding], error: Exception, took: float) -> None:
         if took >= self._rows.search_for:  # several such waits in one transaction would take even longer
-            if isinstance(error, TIMED_OUT):
-                for ending in group:
-                    ending.speed = "unknown"
-            await super()._divide(group, error, took)
+            await self._send_singly(group)
         else:
             await self._send_apart(group)
+
+    async def _send_singly(self, group: list[RowEnding]) -> None:
+        """After a refusal that took long: a slow row would slow down each part that it is in, whichever row was refused."""
+        for ending in group:
+            ending.speed = "unknown"
+        for ending in group:
+            await self._send([ending])
 
     async def _send_apart(self, group: list[RowEnding]) -> None:
         """Have the server write these rows in parts. Rows that it refuses get a failed attempt."""
         ready = self._ready(group)
         if not ready:
             return
+        begun = elapsed()
         apart = await self._answer(ready, self._rows.settle_apart(*self._about(ready), touch=ready[0].touch))
         if isinstance(apart, Exception):  # about none of them alone: a job that follows, or it took too long
             await self._wait_for_table(apart)
             self._wary[self.failures.expected(ready[0])] = 0
             if not to_repeat(apart) and await self._has_changed(ready, apart):
                 await self._send(ready)
+            elif isinstance(apart, TIMED_OUT) or elapsed() - begun >= self._rows.search_for:
+                await self._send_singly(ready)
             else:
-                await self._divide(ready, apart, max(SLOW, self._rows.search_for))
+                await super()._divide(ready, apart, SLOW)
             return
         suspect = self.failures.expected(ready[0])
         self._wary[suspect] = WARY_FOR if apart.refused else self._wary[suspect] - len(ready)
