@@ -77,7 +77,7 @@ async def test_batches_with_the_same_keys_in_another_order_do_not_wait_for_each_
 
     async def put(order: list[str]) -> StoredMany:
         template = draft()
-        drafts = (template.with_args("{}", "", key) for key in order)
+        drafts = (template._replace(args="{}", unique_key=key) for key in order)
         async with store.pool.transaction() as connection:
             return await store.enqueue.many(template, drafts, connection)
 

@@ -54,7 +54,7 @@ async def count(desk: Desk) -> int:
 @SIZES
 async def test_every_job_of_a_batch_is_stored_as_a_single_one_would_be(desk: Desk, store: Store, size: int) -> None:
     wish = draft(queue="mail", priority=2, delay=timedelta(hours=1), max_attempts=7)
-    drafts = [wish.with_args(f'{{"n": {n}}}', f"key {n}", None) for n in range(size)]
+    drafts = [wish._replace(args=f'{{"n": {n}}}', key=f"key {n}") for n in range(size)]
     assert await store.enqueue.many(wish, iter(drafts)) == StoredMany(size, 0)
     single = await desk.put(
         queue="mail", priority=2, delay=timedelta(hours=1), max_attempts=7, args='{"n": 0}', key="key 0"
@@ -219,7 +219,9 @@ async def test_a_hundred_thousand_jobs_take_no_more_memory_than_a_thousand(datab
 
     small, large = peak(1_000), peak(100_000)
     assert await count(desk) == 101_000
-    assert large < small + 15, f"{small} MB for 1,000, {large} MB for 100,000 of a kilobyte each"
+    assert large < small + 40, (
+        f"{small} MB for 1,000, {large} MB for 100,000 of a kilobyte each"
+    )  # all of them would be 100
 
 
 @pytest.mark.parametrize("unique", [None, lambda n, text: f"n {n}"], ids=["plain", "unique"])

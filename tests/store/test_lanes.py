@@ -32,7 +32,7 @@ async def put_keys(desk: Desk, keys: list[str], **fields: Any) -> None:
     """A job for each key."""
     await desk.store.lanes.register([LANE])
     template = draft(lane=LANE, **fields)
-    await desk.store.enqueue.many(template, (template.with_args("{}", key, None) for key in keys))
+    await desk.store.enqueue.many(template, (template._replace(args="{}", key=key) for key in keys))
 
 
 async def claim(desk: Desk, holder: UUID, controls: Controls, most: int = 100) -> list[ClaimedJob]:

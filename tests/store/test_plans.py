@@ -94,7 +94,11 @@ class Explainer:
 
     def __init__(self, connection: AsyncConnection[Any], statements: Statements) -> None:
         self._connection = connection
-        fixed = [name for name in names() if not re.search(r"\{(day|rest|table|milliseconds|branches)\}", source(name))]
+        fixed = [
+            name
+            for name in names()
+            if not re.search(r"\{(day|rest|table|milliseconds|branches|values)\}", source(name))
+        ]
         self._names = {statements[name]: name for name in fixed}
         self.plans: dict[str, dict[str, Any]] = {}
 
@@ -307,6 +311,7 @@ async def explain_reconcilers(explainer: Explainer, statements: Statements) -> N
         "rows/rest": {**held, **quiet, "most_errors": 20},
         "rows/renew": {**held, "lease_for": 30.0, "started": [True] * len(keys)},
         "rows/refund": held,
+        "rows/drop": {**known, "key": keys, "term": terms},
         "rows/next_due": known,
         "rows/any_known": known,
     }

@@ -380,7 +380,7 @@ async def test_purging_partitions_walks_their_indexes_and_finds_rows_by_their_ke
 async def test_counting_and_listing_stop_at_what_was_asked_for(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
     params = {"now": None, "reconciler": "look", "most": 100, "late_by": 0.0}
-    listed = await explained(desk, rows.steer, rows.made.once("listed"), params)
+    listed = await explained(desk, rows.steer, rows.made.once("listed", True), params)
     assert listed.most_rows <= 1_000
     waiting = await explained(desk, rows.steer, rows.made.once("waiting"), params)
     assert "rows_pkey" in waiting.indexes

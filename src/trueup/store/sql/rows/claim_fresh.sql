@@ -37,13 +37,14 @@ with seen as materialized (
     from taken as k
    where (k.trueup_key in (select key from claimed where state = 'held')) is true
 ){moved}, place as (
-  select * from seen
-   where trueup_n = case when {cut} then (select max(trueup_n) from taken)
+  select s.*, s.trueup_n - (select count(*) from fresh as f where f.trueup_n <= s.trueup_n) as trueup_known
+    from seen as s
+   where s.trueup_n = case when {cut} then (select max(trueup_n) from taken)
                          when (select count(*) from fresh) >= %(most)s then (select max(trueup_n) from fresh)
                          else (select max(trueup_n) from seen) end
 )
 select {cut}, (select count(*) from seen) < %(window)s and (select count(*) from fresh) < %(most)s and not {cut},
-       coalesce(place.trueup_n - (select count(*) from fresh where trueup_n <= place.trueup_n), 0), place.trueup_null, {place}, {handed}
+       coalesce(place.trueup_known, 0), place.trueup_null, {place}, {handed}
   from (select {all_marked}) as one
   left join place on true
   left join {given} as c on true

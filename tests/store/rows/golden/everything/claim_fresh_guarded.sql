@@ -60,13 +60,14 @@ with seen as materialized (
    where t."tenant" operator(pg_catalog.=) c.trueup_t1 and t."id" operator(pg_catalog.=) c.trueup_t2
   returning c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_n, c.trueup_due, t."version" as trueup_seen, t."tenant" as trueup_k1, t."id" as trueup_k2, t."tenant" as trueup_c1, t."id" as trueup_c2, t."state" as trueup_c3, t."changed_at" as trueup_c4, t."due_at" as trueup_c5, t."version" as trueup_c6, t."owner" as trueup_c7, t."until" as trueup_c8, t."amount" as trueup_c9
 ), place as (
-  select * from seen
-   where trueup_n = case when (select pg_catalog.count(*) from taken) < (select pg_catalog.count(*) from weighed) then (select pg_catalog.max(trueup_n) from taken)
+  select s.*, s.trueup_n - (select pg_catalog.count(*) from fresh as f where f.trueup_n <= s.trueup_n) as trueup_known
+    from seen as s
+   where s.trueup_n = case when (select pg_catalog.count(*) from taken) < (select pg_catalog.count(*) from weighed) then (select pg_catalog.max(trueup_n) from taken)
                          when (select pg_catalog.count(*) from fresh) >= %(most)s then (select pg_catalog.max(trueup_n) from fresh)
                          else (select pg_catalog.max(trueup_n) from seen) end
 )
 select (select pg_catalog.count(*) from taken) < (select pg_catalog.count(*) from weighed), (select pg_catalog.count(*) from seen) < %(window)s and (select pg_catalog.count(*) from fresh) < %(most)s and not (select pg_catalog.count(*) from taken) < (select pg_catalog.count(*) from weighed),
-       coalesce(place.trueup_n - (select pg_catalog.count(*) from fresh where trueup_n <= place.trueup_n), 0), place.trueup_null, place.trueup_order::text, place.trueup_t1::text, place.trueup_t2::text, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen::text, c.trueup_due, c.trueup_k1::text, c.trueup_k2::text, c.trueup_c1, c.trueup_c2, c.trueup_c3, c.trueup_c4, c.trueup_c5, c.trueup_c6, c.trueup_c7, c.trueup_c8, c.trueup_c9
+       coalesce(place.trueup_known, 0), place.trueup_null, place.trueup_order::text, place.trueup_t1::text, place.trueup_t2::text, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen::text, c.trueup_due, c.trueup_k1::text, c.trueup_k2::text, c.trueup_c1, c.trueup_c2, c.trueup_c3, c.trueup_c4, c.trueup_c5, c.trueup_c6, c.trueup_c7, c.trueup_c8, c.trueup_c9
   from (select 1 / ((select pg_catalog.count(*) from moved) >= (select pg_catalog.count(*) from mine))::int as ok, pg_catalog.set_config('datestyle', 'ISO', false), pg_catalog.set_config('intervalstyle', 'postgres', true), pg_catalog.set_config('extra_float_digits', '1', true)) as one
   left join place on true
   left join moved as c on true

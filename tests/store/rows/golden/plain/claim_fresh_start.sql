@@ -42,13 +42,14 @@ with seen as materialized (
     from taken as k
    where (k.trueup_key in (select key from claimed where state = 'held')) is true
 ), place as (
-  select * from seen
-   where trueup_n = case when (select pg_catalog.count(*) from taken) < (select pg_catalog.count(*) from weighed) then (select pg_catalog.max(trueup_n) from taken)
+  select s.*, s.trueup_n - (select pg_catalog.count(*) from fresh as f where f.trueup_n <= s.trueup_n) as trueup_known
+    from seen as s
+   where s.trueup_n = case when (select pg_catalog.count(*) from taken) < (select pg_catalog.count(*) from weighed) then (select pg_catalog.max(trueup_n) from taken)
                          when (select pg_catalog.count(*) from fresh) >= %(most)s then (select pg_catalog.max(trueup_n) from fresh)
                          else (select pg_catalog.max(trueup_n) from seen) end
 )
 select (select pg_catalog.count(*) from taken) < (select pg_catalog.count(*) from weighed), (select pg_catalog.count(*) from seen) < %(window)s and (select pg_catalog.count(*) from fresh) < %(most)s and not (select pg_catalog.count(*) from taken) < (select pg_catalog.count(*) from weighed),
-       coalesce(place.trueup_n - (select pg_catalog.count(*) from fresh where trueup_n <= place.trueup_n), 0), place.trueup_null, null::text, place.trueup_t1::text, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen::text, c.trueup_due, c.trueup_k1::text, c.trueup_c1, c.trueup_c2, c.trueup_c3
+       coalesce(place.trueup_known, 0), place.trueup_null, null::text, place.trueup_t1::text, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen::text, c.trueup_due, c.trueup_k1::text, c.trueup_c1, c.trueup_c2, c.trueup_c3
   from (select 1 as ok) as one
   left join place on true
   left join mine as c on true
