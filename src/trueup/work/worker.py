@@ -252,9 +252,8 @@ class Worker:
             self.renewer.connection.cut()
             self._lost(registration, "it could not be renewed in time")
         if self._registering is not None and self._registering.cancelled() and not self._stop_requested.is_set():
-            self._registering = asyncio.ensure_future(
-                self._register_again()
-            )  # a handler has cancelled every task it found
+            # A handler has cancelled every task it found.
+            self._registering = asyncio.ensure_future(self._register_again())
         self._pulse = self._loop.call_later(0.5, self._beat)
 
     def _lost_elsewhere(self, registration: Registration, reason: str) -> None:

@@ -38,9 +38,8 @@ class Claimed:
 
     batch: Batch
     refused: list[tuple[ClaimedRow, Exception]] = field(default_factory=list)
-    taken: list[ClaimedRow] = field(
-        default_factory=list
-    )  # changed or locked by others before they could be marked, or out of time
+    # Changed or locked by others before they could be marked, or out of time.
+    taken: list[ClaimedRow] = field(default_factory=list)
 
     @property
     def rows(self) -> list[ClaimedRow]:

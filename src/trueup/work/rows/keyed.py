@@ -20,9 +20,8 @@ from trueup.store.rows.rows import Rows
 from trueup.work.rows.held import RowInHand
 
 MAX_KEY = 200  # characters
-LET_OTHERS_GO = timedelta(
-    seconds=1
-)  # for which a row that was tried rests, so that the others of its key are claimed before it
+# For which a row that was tried rests, so that the others of its key are claimed before it.
+LET_OTHERS_GO = timedelta(seconds=1)
 
 
 def breaker_of(reconciler: Reconciler) -> Breaker:
@@ -35,9 +34,7 @@ class Probing:
 
     probe: RowInHand | None = None
     tried: set[str] = field(default_factory=set)  # keys of rows
-    passed: set[str] = field(
-        default_factory=set
-    )  # those of them that have let others go first since the last probe began
+    passed: set[str] = field(default_factory=set)  # of these, the ones that let others go first since the last probe
 
     @property
     def under_way(self) -> bool:
