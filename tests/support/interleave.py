@@ -32,6 +32,12 @@ UNBOUND = "set local idle_in_transaction_session_timeout = 0"
 WAITING = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
 
 
+class Inside(Conversation):
+    """Part of a transaction that is open already, and goes on afterwards."""
+
+    begin, commit = b"select 1", UNBOUND.encode()
+
+
 class OneConnection:
     """What the store's nouns need of a database, on a connection whose transaction is somebody else's to end."""
 
@@ -64,7 +70,7 @@ class OneConnection:
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Conversation]:
         await self._connection.execute("select 1")  # it begins here
-        yield Conversation(self._connection, begin=b"select 1", commit=UNBOUND.encode())
+        yield Inside(self._connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:

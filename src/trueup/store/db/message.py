@@ -161,14 +161,14 @@ async def repeat(connection: AsyncConnection[Any], times: int, *parts: Part) -> 
 class Conversation:
     """Several messages in one transaction, which the first begins and the last ends."""
 
-    commit = b"COMMIT"
+    begin, commit = BEGIN, b"COMMIT"
 
     def __init__(self, connection: AsyncConnection[Any], first: Sequence[bytes] = ()) -> None:
         """`first` goes before the first message's statements, and is not counted among them."""
         self.connection = connection
         self._peer = _peer_of(connection)
         self._first = first
-        self._begin: list[bytes] = [BEGIN, *self._peer.afresh, *first]
+        self._begin: list[bytes] = [self.begin, *self._peer.afresh, *first]
 
     @property
     def encoding(self) -> str:
