@@ -54,4 +54,8 @@ def restarted(once: Callable[[], Coroutine[Any, Any, None]]) -> None:
             if _asked_to_stop:
                 return None
             time.sleep(0.2)
+        finally:
+            signal.signal(
+                signal.SIGUSR1, signal.SIG_IGN
+            )  # a question to a process that ends slowly must not be its end
     return None

@@ -363,8 +363,10 @@ async def test_scan(database_url: str, poison: str) -> None:
         await until(lambda: [event for event in watched.events if event.name == "service.failed"], WITHIN)
         (failed, *_) = [event for event in watched.events if event.name == "service.failed"]
         assert getattr(failed, "service", "") == "scan culprit"
-        sweeps = [each.problem for each in (await app.check()).findings if each.check == "sweeps"]
-        assert [each.startswith("scan culprit (") for each in sweeps] == [True]
+        async with asyncio.timeout(WITHIN):  # the event comes before the record
+            while not (found := [each for each in (await app.check()).findings if each.check == "sweeps"]):
+                await asyncio.sleep(0.01)
+        assert [each.problem.startswith("scan culprit (") for each in found] == [True]
 
 
 LANES: dict[str, dict[str, Any]] = {
