@@ -241,7 +241,8 @@ class Cluster:
     def _stop_from_inside(self, mode: StopMode, within: float) -> None:
         """Stop a server whose processes are not visible from here: it signals itself."""
         signal_name = _signal_for(mode).name.removeprefix("SIG")
-        command = f"copy (select) to program 'read pid < postmaster.pid && kill -{signal_name} $pid'"
+        # Without a row: the program reads none, and one written after the program ended would be an error.
+        command = f"copy (select where false) to program 'read pid < postmaster.pid && kill -{signal_name} $pid'"
         with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.url(), autocommit=True) as connection:
             connection.execute(command.encode())
         _wait_until(lambda: self.gone(0) and not self.answers(), within, f"the PostgreSQL of {self.data} to stop")
