@@ -212,6 +212,26 @@ async def test_inside_a_transaction_of_the_caller_nothing_is_repeated(
         assert await (await tx.execute("select last_value from tries")).fetchone() == (1,)
 
 
+async def test_the_connection_that_tried_the_address_is_the_first_of_its_pool(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    for kind in (psycopg.Connection, psycopg.AsyncConnection):
+
+        def counted(cls: Any, *given: Any, _connect: Any = kind.connect.__func__, **options: Any) -> Any:
+            made.append(cls.__mro__[2].__name__)
+            return _connect(cls, *given, **options)
+
+        monkeypatch.setattr(kind, "connect", classmethod(counted))
+    async with App(database_url) as app:
+        for _ in range(3):
+            await app.jobs.count()
+            await asyncio.to_thread(app.jobs.count_sync)
+        async with app._store.pool.use(), app._store.pool.use():
+            pass
+    assert sorted(made) == ["AsyncConnection", "AsyncConnection", "Connection"]
+
+
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
 async def test_a_connection_that_cannot_be_made_ready_is_closed(
     database_url: str, monkeypatch: pytest.MonkeyPatch, sync: bool
@@ -234,8 +254,9 @@ async def test_a_connection_that_cannot_be_made_ready_is_closed(
     monkeypatch.setattr("trueup.store.db.blocking.make_ready_sync", fails)
     monkeypatch.setattr("trueup.store.db.pool.make_ready", fails_async)
     monkeypatch.setattr("trueup.store.db.pool.SLICE", 0.1)
-    with pytest.raises(DatabaseUnavailable, match="not ready"):
-        await (asyncio.to_thread(app.jobs.count_sync) if sync else app.jobs.count())
+    async with store.pool.use():  # the only connection that was ready
+        with pytest.raises(DatabaseUnavailable, match="not ready"):
+            await (asyncio.to_thread(app.jobs.count_sync) if sync else app.jobs.count())
     assert made
     assert all(connection.closed for connection in made)
     await app.close()

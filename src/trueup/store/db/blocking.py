@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from psycopg import AsyncConnection, ClientCursor, Connection, Cursor, IsolationLevel, errors
@@ -61,6 +61,14 @@ def fetch_limited_sync(
     while cursor.nextset():
         pass
     return cursor.fetchall() if cursor.rownumber is not None else []
+
+
+class _Pooled(ConfirmedConnection):
+    """Its pool gets the connection that was opened to try the address, and then new ones."""
+
+    @classmethod
+    def connect(cls, conninfo: str = "", *, opened: list[Self], **settings: Any) -> Self:  # type: ignore[override]
+        return opened.pop() if opened else super().connect(conninfo, **settings)
 
 
 class SyncPool(Bounded):
@@ -143,15 +151,20 @@ class SyncPool(Bounded):
     def _open(self) -> ConnectionPool[Connection[Any]]:
         with self._opening:
             if self._pool is None:
-                with connecting(self._url), ConfirmedConnection.connect(**self._settings) as connection:
-                    check_array_nulls(connection.execute(ARRAY_NULLS).fetchone())
+                with connecting(self._url):
+                    first = _Pooled.connect(opened=[], **self._settings)
+                    try:
+                        check_array_nulls(first.execute(ARRAY_NULLS).fetchone())
+                    except BaseException:
+                        first.close()
+                        raise
                 self._pool = ConnectionPool(
-                    connection_class=ConfirmedConnection,
+                    connection_class=_Pooled,
                     open=True,
                     configure=self._configure,
                     reset=None if self._ours else self._reset,
                     name="trueup-sync",
-                    **self._bounds,
+                    **self._bounds_with(first),
                 )
             return self._pool
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 from psycopg import AsyncConnection, IsolationLevel, errors
 from psycopg.pq import TransactionStatus
@@ -85,7 +85,6 @@ class Bounded:
         self._ours = part == OURS
         self._settings["context"] = context
         self._bounds: dict[str, Any] = {
-            "kwargs": self._settings,
             "min_size": 0,
             "max_size": size,
             "reconnect_timeout": GIVE_UP,
@@ -99,6 +98,10 @@ class Bounded:
 
     def begin_anew(self) -> object:
         raise NotImplementedError
+
+    def _bounds_with(self, first: object) -> dict[str, Any]:
+        """What a pool is made with whose first connection is there already."""
+        return {**self._bounds, "kwargs": {**self._settings, "opened": [first]}}
 
     def _check_waited(self, since: float, error: PoolTimeout) -> None:
         """Raises DatabaseUnavailable when a caller has waited for long enough."""
@@ -114,6 +117,14 @@ class Bounded:
     def _report(self, since: float, *, got: bool) -> None:
         if self._on_wait is not None and (waited := elapsed() - since) >= MIN_WAIT:
             self._on_wait(waited, got)
+
+
+class _Pooled(AsyncConfirmedConnection):
+    """Its pool gets the connection that was opened to try the address, and then new ones."""
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", *, opened: list[Self], **settings: Any) -> Self:  # type: ignore[override]
+        return opened.pop() if opened else await super().connect(conninfo, **settings)
 
 
 _AsyncPool = AsyncConnectionPool[AsyncConnection[Any]]
@@ -144,23 +155,30 @@ class Pool(Bounded):
 
     async def open(self) -> None:
         """Connect once, so that a wrong address is an error here and not later. Does nothing when already open."""
-        loop = asyncio.get_running_loop()
-        if self._pool is not None and self._loop is loop:
-            return
+        if not self._is_open():
+            async with self.use():
+                pass
+
+    def _is_open(self) -> bool:
+        return self._pool is not None and self._loop is asyncio.get_running_loop()
+
+    async def _connect(self) -> None:
         with connecting(self._url):
-            async with await AsyncConfirmedConnection.connect(**self._settings) as connection:
-                check_array_nulls(await (await connection.execute(ARRAY_NULLS)).fetchone())
-        if self._pool is not None and self._loop is loop:
+            first = await _Pooled.connect(opened=[], **self._settings)
+            async with closed_unless_usable(first):
+                check_array_nulls(await (await first.execute(ARRAY_NULLS)).fetchone())
+        if self._is_open():
+            await first.close()
             return  # another task was quicker
         pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
-            connection_class=AsyncConfirmedConnection,
+            connection_class=_Pooled,
             open=False,
             configure=self._configure,
             reset=None if self._ours else self._reset,
             name="trueup",
-            **self._bounds,
+            **self._bounds_with(first),
         )
-        self._pool, self._loop = pool, loop
+        self._pool, self._loop = pool, asyncio.get_running_loop()
         await pool.open()
 
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
@@ -193,8 +211,8 @@ class Pool(Bounded):
         return _Use(self, since)
 
     async def _opened(self) -> AsyncConnectionPool[AsyncConnection[Any]]:
-        if self._pool is None or self._loop is not asyncio.get_running_loop():
-            await self.open()  # a pool belongs to its loop: a second asyncio.run() gets one of its own
+        if not self._is_open():
+            await self._connect()  # a pool belongs to its loop: a second asyncio.run() gets one of its own
         assert self._pool is not None
         return self._pool
 
@@ -220,7 +238,7 @@ class Pool(Bounded):
             self._pool = None
             await _closed(crippled)
         if self._pool is None:
-            await self.open()
+            await self._connect()
         assert self._pool is not None
         return self._pool
 
