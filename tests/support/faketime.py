@@ -19,36 +19,40 @@ from trueup.embedded import processes
 SHARED_MEMORY = Path("/dev/shm")
 
 
-def faketime_env(
-    offset: str = "+1h",
-    *,
-    rate: float = 1.0,
-    steered_by: Path | None = None,
-    base: Mapping[str, str] = os.environ,
-) -> dict[str, str]:
+def faketime_env(offset: str = "+1h", *, rate: float = 1.0, base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment in which a program, and what it starts, sees a wall clock that is off by `offset`.
 
-    Offsets are "+90" (seconds), "-5m", "+1h", "-1d". With a rate of 2 its seconds pass twice as fast. With `steered_by`,
-    the file is written, and `set_clock` on it changes the clock of running programs. Raises RuntimeError where the library
-    is not to be had.
+    Offsets are "+90" (seconds), "-5m", "+1h", "-1d". With a rate of 2 its seconds pass twice as fast. Raises RuntimeError where
+    the library is not to be had.
     """
-    environment = {**base, "LD_PRELOAD": str(library()), "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    if steered_by is None:
-        return {**environment, "FAKETIME": setting(offset, rate)}
-    set_clock(steered_by, offset, rate=rate)
-    environment.pop("FAKETIME", None)  # it would win over the file
-    return {**environment, "FAKETIME_TIMESTAMP_FILE": str(steered_by), "FAKETIME_NO_CACHE": "1"}
+    return {**_preloaded(base), "FAKETIME": offset if rate == 1.0 else f"{offset} x{rate}"}
 
 
-def set_clock(steering: Path, offset: str, *, rate: float = 1.0) -> None:
-    """Set the clock of the programs that are steered by this file; they are right or wrong by the new offset at once."""
-    written = steering.with_name(f"{steering.name}.new")
-    written.write_text(f"{setting(offset, rate)}\n")
-    written.replace(steering)  # a program that looked at the clock just now must not find half a file
+def steered_env(steering: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a program whose wall clock `shift_clock` moves while it runs; it is right at first, to a second or two.
+
+    It is off by the file's time of change minus that of the program's start. The library could also read an offset from the file, but
+    does so whenever the program asks for the time, in signal handlers too: one in thousands of PostgreSQL's timeouts corrupted the
+    memory of its backend, and the server ended all of them.
+    """
+    steering.touch()
+    return {
+        **_preloaded(base),
+        "FAKETIME": "%",
+        "FAKETIME_FOLLOW_FILE": str(steering),
+        "FAKETIME_DONT_RESET": "1",
+        "FAKETIME_NO_CACHE": "1",
+    }
 
 
-def setting(offset: str, rate: float) -> str:
-    return offset if rate == 1.0 else f"{offset} x{rate}"
+def shift_clock(steering: Path, seconds: int) -> None:
+    """Move the clock of the programs that are steered by this file, at once."""
+    shifted = steering.stat().st_mtime + seconds
+    os.utime(steering, (shifted, shifted))
+
+
+def _preloaded(base: Mapping[str, str]) -> dict[str, str]:
+    return {**base, "LD_PRELOAD": str(library()), "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 
 
 def library() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -10,13 +11,13 @@ import psycopg
 import pytest
 
 from tests.support.database import TestServer
-from tests.support.faketime import faketime_env, remove_leftovers, set_clock
+from tests.support.faketime import remove_leftovers, shift_clock, steered_env
 
 RIGHT = 0  # seconds
 
 
 class JumpingServer(TestServer):
-    """Its clock is right until `jump` is called, and wrong by so much from then on, for every session at once."""
+    """Its clock is right to a second or two until `jump` is called, and wrong by so much from then on, for every session at once."""
 
     __test__ = False
 
@@ -27,7 +28,7 @@ class JumpingServer(TestServer):
     def __enter__(self) -> Self:
         self.cluster.create()
         with pytest.MonkeyPatch.context() as during_start:
-            for name, value in faketime_env("+0", steered_by=self._steering).items():
+            for name, value in steered_env(self._steering).items():
                 during_start.setenv(name, value)
             self.cluster.start()
         return super().__enter__()
@@ -42,7 +43,7 @@ class JumpingServer(TestServer):
         """Set the clock to be wrong by so many seconds. Returns by how many it jumped, as a session sees it."""
         with psycopg.connect(self.cluster.url(), autocommit=True) as connection:
             before = _clock(connection)
-            set_clock(self._steering, f"{seconds:+d}")
+            shift_clock(self._steering, round(seconds - (before - time.time())))
             return _clock(connection) - before
 
 

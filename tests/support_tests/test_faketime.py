@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.support.faketime import SHARED_MEMORY, faketime_env, remove_leftovers, set_clock
+from tests.support.faketime import SHARED_MEMORY, faketime_env, remove_leftovers, shift_clock, steered_env
 from trueup.embedded.cluster import Cluster
 
 HOUR = 3600.0
@@ -104,18 +104,13 @@ def test_a_clock_may_run_twice_as_fast() -> None:
     assert after["wall"] - before["wall"] >= 0.199
 
 
-def test_a_steered_clock_is_stepped_while_the_program_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("base", [{}, {"FAKETIME": "+1h"}], ids=["right", "faked already"])
+def test_a_steered_clock_is_stepped_while_the_program_runs(tmp_path: Path, base: dict[str, str]) -> None:
     steering = tmp_path / "clock"
-    with child(faketime_env("+1h", steered_by=steering)) as wrong:
-        assert wrong.offset() == pytest.approx(HOUR, abs=5)
-        set_clock(steering, "-5m")
-        assert wrong.offset() == pytest.approx(-300, abs=5)
-
-
-def test_an_environment_that_is_faked_already_can_be_steered(tmp_path: Path) -> None:
-    faked = faketime_env("+1h")
-    with child(faketime_env("-1h", steered_by=tmp_path / "clock", base=faked)) as wrong:
-        assert wrong.offset() == pytest.approx(-HOUR, abs=5)
+    with child(steered_env(steering, {**os.environ, **base})) as wrong:
+        for shifted, seconds in [(0, 0), (3600, 3600), (-3900, -300)]:
+            shift_clock(steering, shifted)
+            assert wrong.offset() == pytest.approx(seconds, abs=5)
 
 
 def test_a_server_with_a_stepped_clock_keeps_its_timeouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,12 +118,12 @@ def test_a_server_with_a_stepped_clock_keeps_its_timeouts(tmp_path: Path, monkey
     cluster = Cluster(tmp_path / "cluster")
     cluster.create()
     with monkeypatch.context() as during_start:
-        for name, value in faketime_env("+0", steered_by=steering).items():
+        for name, value in steered_env(steering).items():
             during_start.setenv(name, value)
         cluster.start()
     try:
         with psycopg.connect(cluster.url(), autocommit=True) as connection:
-            set_clock(steering, "+2m")
+            shift_clock(steering, 120)
             row = connection.execute("select extract(epoch from clock_timestamp())::float").fetchone()
             assert row is not None
             assert row[0] - time.time() == pytest.approx(120, abs=5)
