@@ -72,6 +72,15 @@ async def test_values_of_every_kind_that_statements_take(connection: AsyncConnec
         assert await fetch_steered(connection, STEER, query, params) == [tuple(params.values())]
 
 
+ODD = ["", "NULL", "a,b", '"', "\\", "\\\\", "{}", "'", " x ", "a\nb", "ä€", "%%", "%(one)s", "\\'"]
+
+
+@pytest.mark.parametrize("texts", [ODD, [*ODD, None], *([each] for each in ODD), [None], []], ids=repr)
+async def test_texts_of_an_array_arrive_as_they_are(connection: AsyncConnection[Any], texts: list[str | None]) -> None:
+    query = b"select %(texts)s::text[], %(other)s::text[]"
+    assert await fetch_steered(connection, STEER, query, {"texts": texts, "other": ["b"]}) == [(texts, ["b"])]
+
+
 async def test_an_error_ends_its_transaction_and_the_next_call_works(connection: AsyncConnection[Any]) -> None:
     divide = b"select 1 / %(by)s::int"
     for by in (0, 1, 0, 1):
@@ -117,6 +126,9 @@ async def test_values_that_the_server_cannot_have_are_refused_as_psycopg_does(co
     for text, error in (("a\0b", psycopg.DataError), ("\ud800", UnicodeEncodeError)):
         with pytest.raises(error):
             await message.send(connection, message.Query(b"select %(text)s::text", {"text": text}))
+        with pytest.raises(error) as refused:
+            await message.send(connection, message.Query(b"select %(texts)s::text[]", {"texts": ["b", text]}))
+        assert getattr(refused.value, "object", text) == text  # not the whole array
     assert connection.info.transaction_status == TransactionStatus.IDLE
 
 

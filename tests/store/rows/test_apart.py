@@ -72,7 +72,8 @@ async def test_only_the_culprits_are_refused(desk: RowsDesk, way: str, poisoned:
     assert await desk.scalar("select count(*) from t where state = 'done' and n = 1") == COUNT - len(culprits)
     assert {getattr(error, "sqlstate", None) for error in apart.refused.values()} == ({state} if culprits else set())
     assert (await desk.known()).keys() == culprits  # still held
-    assert await rows.settling.fetch(b"select name from pg_prepared_statements where name like 'trueup%'") == []
+    kept = await rows.settling.fetch(b"select statement from pg_prepared_statements where name like 'trueup%'")
+    assert ["select" in text and "pg_class" in text for (text,) in kept] in ([], [True])  # only the table's fingerprint
 
 
 # What raises for row 61, of 100 rows that are tried 32 at a time: by the number of rows written before it, PostgreSQL says which one it is.

@@ -61,9 +61,7 @@ async def settle_apart(
             asks = _asks(rows, talk, holder, touch, _sendable(rows, talk, pairs, apart))
         end = [] if asks.drafts else [talk.commit]
         sign = Query(rows.statements["tables/sign"], signed(rows.found.spec))
-        *answers, ((apart.sign,),) = await talk.each_afresh(
-            rows.steer_together, [*asks.parts, talk.filled(sign)], end, IMMEDIATE
-        )
+        *answers, ((apart.sign,),) = await talk.each_afresh(rows.steer_together, [*asks.parts, sign], end, IMMEDIATE)
         for keys, answer in zip(asks.keys, answers, strict=True):
             _read(apart, keys, answer)
         if asks.drafts:

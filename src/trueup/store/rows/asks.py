@@ -14,6 +14,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Change, Release, Remove, Rest, RetryAfter, SetAside, Written
 from trueup.reconcile.outcome import Outcome, Stay, To
 from trueup.store.db.load import Statements
+from trueup.store.db.message import numbers
 from trueup.store.db.texts import text_of
 from trueup.store.fitted import RowStatements
 
@@ -106,7 +107,7 @@ class Asks:
             "ongoing": [each.ongoing for each in told],
         }
         if not (touch and self._made.composer.marks_rows):
-            about = {"key": [row.key for row in rows], "term": [row.term for row in rows]}
+            about = {"key": [row.key for row in rows], "term": numbers(row.term for row in rows)}
             return self._statements["rows/rest"], {**params, **about}
         was = {"was_state": [row.state for row in rows], "was_changed_at": [row.was_changed_at for row in rows]}
         return self._made.once("put_back"), {**keyed(rows), **self.seen(rows), **was, **params}
@@ -117,7 +118,7 @@ def keyed(rows: Sequence[ClaimedRow]) -> dict[str, Any]:
     texts = zip(*(row.key_texts for row in rows), strict=True)
     return {
         "key": [row.key for row in rows],
-        "term": [row.term for row in rows],
+        "term": numbers(row.term for row in rows),
         **{f"k{n}": list(column) for n, column in enumerate(texts, 1)},
     }
 

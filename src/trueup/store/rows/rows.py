@@ -22,7 +22,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.reconciler import Reconciler
 from trueup.store.db.connect import TIMED_OUT, unanswered
 from trueup.store.db.load import Statements
-from trueup.store.db.message import Conversation, Fetched, Query, Unreadable
+from trueup.store.db.message import Conversation, Fetched, Query, Unreadable, numbers
 from trueup.store.db.own_connection import fetch
 from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
@@ -246,7 +246,7 @@ class Rows(OnTable[RowStatements]):
         params["started"] = list(started or [False] * len(rows))
         if touch and self.renewal_writes:
             return self.made.once("renew_both"), {**params, **keyed(rows)}
-        keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
+        keys = {"keys": [row.key for row in rows], "terms": numbers(row.term for row in rows)}
         return self.statements["rows/renew"], {**params, **keys}
 
     async def forget(self, unread: Sequence[str] = ()) -> int:
@@ -258,7 +258,7 @@ class Rows(OnTable[RowStatements]):
 
     async def refund(self, rows: Sequence[ClaimedRow]) -> None:
         """Give back the attempts that these rows spent before the circuit breaker opened."""
-        keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
+        keys = {"keys": [row.key for row in rows], "terms": numbers(row.term for row in rows)}
         await self.settling.fetch(self.statements["rows/refund"], {"reconciler": self.reconciler.name, **keys})
 
     async def next_due_in(self) -> float | None:
