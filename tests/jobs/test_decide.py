@@ -104,6 +104,23 @@ def test_code_of_a_users_class_that_exits_does_not_end_the_worker() -> None:
     assert buried.reason == "its retry rule fails"
 
 
+class ExitsWhenItWaits(Retry):
+    def delay(self, attempt: int) -> timedelta:
+        raise SystemExit(3)
+
+
+class WaitsForNoDuration(Retry):
+    def delay(self, attempt: int) -> Any:
+        return 5
+
+
+@pytest.mark.parametrize("retry", [ExitsWhenItWaits(), WaitsForNoDuration()], ids=repr)
+def test_a_retry_policy_of_the_users_own_that_raises_buries_the_job(retry: Retry) -> None:
+    buried = move(Raised(BOOM), retry=retry)
+    assert isinstance(buried, Bury)
+    assert buried.reason == "its retry rule fails"
+
+
 @pytest.mark.parametrize("error", [JobTimeout(timedelta(seconds=5)), SystemExit(3), KeyboardInterrupt()])
 def test_timeouts_and_exits_count_as_failed_attempts(error: BaseException) -> None:
     assert isinstance(move(Raised(error)), RetryAfter)

@@ -149,9 +149,10 @@ def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: rando
     failure = Failure.of(error, job.attempt)
     try:
         worth_retrying = retry.worth_retrying(error)
+        delay = max(retry.wait(job.attempt, rng), timedelta())
     except KeyboardInterrupt:
         raise
-    except BaseException as broken:  # a user's class may raise when it is compared
+    except BaseException as broken:  # a user's class may raise when it is compared, or be a Retry that raises
         return Bury("its retry rule fails", Failure.of(broken, job.attempt))
     match error:
         case GiveUp(reason=reason):
@@ -160,7 +161,7 @@ def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: rando
         return Bury("not an error worth retrying", failure)
     if job.attempt >= job.max_attempts:
         return Bury("out of attempts", failure)
-    return RetryAfter(retry.wait(job.attempt, rng), failure)
+    return RetryAfter(delay, failure)
 
 
 def after_exhausted_failed(error: BaseException, job: ClaimedJob, bury: Bury, rng: random.Random) -> Move:

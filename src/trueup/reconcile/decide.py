@@ -188,9 +188,10 @@ def _after_error(
     retry = reconciler.retry
     try:
         worth_retrying = retry.worth_retrying(error)
+        delay = max(retry.wait(row.attempt, rng), MIN_DELAY)
     except KeyboardInterrupt:
         raise
-    except BaseException as broken:  # a user's class may raise when it is compared
+    except BaseException as broken:  # a user's class may raise when it is compared, or be a Retry that raises
         return SetAside("its retry rule fails", Failure.of(broken, row.attempt))
     if row.spent:
         reason = (
@@ -203,7 +204,6 @@ def _after_error(
     elif row.attempt >= retry.max_attempts and not patient:
         reason = "out of attempts"
     else:
-        delay = max(retry.wait(row.attempt, rng), MIN_DELAY)
         outcome = _meanwhile(error, delay, row, reconciler, made, running_for)
         return RetryAfter(delay, Failure.of(error, row.attempt), outcome=outcome)  # with what failed= has noted on it
     return _final(reason, error, failure, row, reconciler, made)

@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
 from typing import Any, Literal
 
 import psycopg
@@ -18,7 +20,7 @@ from psycopg.rows import dict_row
 from tests.support.watching import until
 from tests.work.rows.field import NAME, Field
 from tests.work.rows.test_poison import mode_of
-from trueup import Again, App, Context, Delete, GiveUp, LostClaim, Retry, Stay, To, Unchanged
+from trueup import Again, App, Context, Delete, GiveUp, LostClaim, Retry, Row, Stay, To, Unchanged
 from trueup.events import RowChanged, RowConflict, RowProposed, RowQuarantined, RowRetried, ServiceFailed
 from trueup.store.db.connect import went_away
 from trueup.testing.clock import ManualClock
@@ -413,6 +415,28 @@ async def test_a_retry_rule_that_raises_quarantines(field: Field, error: BaseExc
     (event,) = field.events.of(RowQuarantined)
     assert event.reason == "its retry rule fails"
     assert event.error_type.endswith(type(error).__name__)
+
+
+@pytest.mark.parametrize("error", RAISED, ids=repr)
+@pytest.mark.parametrize("refused", ["by its handler", "by PostgreSQL"])
+async def test_a_retry_policy_of_the_users_own_that_raises_quarantines(
+    field: Field, error: BaseException, refused: str
+) -> None:
+    class RaisesWhenItWaits(Retry):
+        def wait(self, attempt: int, random: Random) -> timedelta:
+            raise error
+
+    async def handler(row: Row) -> To:
+        if row.id == 1 and refused == "by its handler":
+            raise KeyError("x")
+        return To("done", n=5_000 if row.id == 1 else 0)
+
+    await field.put(2)
+    field.fix(handler, retry=RaisesWhenItWaits(max_attempts=2))
+    counts = await field.sweep()
+    assert (counts.quarantined, counts.changed) == (1, 1)
+    (event,) = field.events.of(RowQuarantined)
+    assert event.reason == "its retry rule fails"
 
 
 async def test_exhausted_that_the_database_refuses_quarantines(field: Field) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -89,6 +90,21 @@ async def swept(field: Field, wanted: int, most: int = 4) -> None:
                 raise
         if len(await left(field)) <= wanted:
             return
+
+
+class RaisesWhenItWaits(Retry):
+    def delay(self, attempt: int) -> timedelta:
+        raise RuntimeError("no delay")
+
+
+async def test_a_retry_policy_of_the_users_own_that_raises_quarantines_the_refused_row(field: Field) -> None:
+    await field.put(ROWS)
+    await field.do(REFUSALS["a check that is not valid"][1].replace("{culprits}", "17"))
+    declare(field, "move", retry=RaisesWhenItWaits(max_attempts=2))
+    await swept(field, 1)
+    assert await left(field) == [17]
+    (known,) = await rows(field)
+    assert (known["state"], known["reason"]) == ("quarantined", "its retry rule fails")
 
 
 @pytest.mark.matrix

@@ -72,6 +72,9 @@ def _refusal(retry: Retry, row: KnownRow, error: Exception) -> Refusal:
     spent = not may_pass(error.__cause__ or error)
     attempt = row.attempt + spent
     failure = Failure(row.attempt + 1, type_name(error), describe(error), "")
-    delay = retry.delay(row.attempt + 1) if not spent or attempt < retry.max_attempts else None
+    try:
+        delay = retry.delay(row.attempt + 1) if not spent or attempt < retry.max_attempts else None
+    except Exception:  # a Retry of the user's own
+        return Refusal(row, failure, attempt, None, "its retry rule fails")
     reason = failure.message if delay is not None else "out of attempts"
     return Refusal(row, failure, attempt, delay, reason)
