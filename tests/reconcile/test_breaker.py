@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
+from tests.reconcile.test_decide import row as claimed
 from trueup.reconcile.breaker import MAX_PAUSE, MAX_SUSPECTS, Breaker
+from trueup.reconcile.claimed import ClaimedRow
 
 HALF_A_MINUTE = timedelta(seconds=30)
 
@@ -124,3 +127,53 @@ def test_pauses_double_up_to_a_limit() -> None:
 def test_a_pause_that_is_longer_than_the_limit_stays_as_it_is() -> None:
     for long in (MAX_PAUSE * 2, timedelta(days=100_000_000)):
         assert Breaker(1, long).pause(50) == long
+
+
+def row(key: str) -> ClaimedRow:
+    return replace(claimed(), key=key)
+
+
+def test_refused_outcomes_in_a_row_open_it_whatever_handlers_return_meanwhile() -> None:
+    b = breaker()
+    assert not b.unwritten(row("a"), "X")
+    b.returned()
+    assert not any(b.unwritten(row(key), "X") for key in "aab")
+    b.returned()
+    assert b.unwritten(row("c"), "X")
+    assert [spent.key for spent in b.open()] == ["a", "b"]
+    assert b.unwritten(row("d"), "X"), "each failure of a probe opens it again"
+
+
+def test_a_written_outcome_or_another_reason_ends_a_streak_of_refusals() -> None:
+    b = breaker()
+    b.unwritten(row("a"), "X")
+    b.unwritten(row("b"), "X")
+    assert not b.written("c")
+    assert not any(b.unwritten(row(key), "X") for key in "de")
+    assert not any(b.unwritten(row(key), "Y") for key in "fg")
+    assert Breaker(2, HALF_A_MINUTE, any_kind=True).unwritten(row("a"), "X") is False
+
+
+def test_refusals_for_any_reason_count_together_if_that_is_asked_for() -> None:
+    b = Breaker(3, HALF_A_MINUTE, any_kind=True)
+    assert [b.unwritten(row(key), key) for key in "abc"] == [False, False, True]
+
+
+def test_a_pause_ends_when_an_outcome_is_written_and_rows_of_the_streak_are_suspects() -> None:
+    b = breaker()
+    for key in "abc":
+        b.unwritten(row(key), "X")
+    b.open()
+    b.returned()
+    assert b.probing
+    assert b.written("d")
+    assert not b.probing
+    assert [b.counts(key) for key in "abcd"] == [False, False, False, True]
+
+
+def test_a_row_that_is_refused_beside_others_does_not_count_until_it_is_written() -> None:
+    b = breaker()
+    b.suspect("a")
+    assert not b.counts("a")
+    b.written("a")
+    assert b.counts("a")

@@ -11,13 +11,17 @@ A row that failed in a streak is a suspect once another row has succeeded: the f
 nothing about other rows, so it is not counted and spends an attempt as usual. Otherwise a few rows that can never succeed would keep
 all others waiting for ever.
 
+An outcome that the database refuses counts like a failure of its handler, in a streak of its own: that one ends when an outcome is
+written, whatever handlers return meanwhile. A row that is refused beside others that are written is a suspect at once.
+
 With `pause_by=` there is one breaker per key. Only rows of a key whose breaker is open wait, and only that key is probed.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+
+from trueup.reconcile.claimed import ClaimedRow
 
 MAX_PAUSE = timedelta(minutes=10)
 MAX_SUSPECTS = 10_000  # the oldest are forgotten, which at worst opens the breaker once more
@@ -35,9 +39,13 @@ class Breaker:
         self._suspects: dict[str, None] = {}
         self._in_a_row: dict[str, None] = {}  # keys that failed or were refused since the last success
         self._streak = 0
+        self._unwritten: dict[
+            str, ClaimedRow
+        ] = {}  # those whose outcomes were refused, for the same reason, since one was written
+        self._refusal: str | None = None  # the reason
         self.probing = False  # one row at a time, until one succeeds
         self.opened_at = 0.0
-        self.spent: list[Any] = []  # rows of the streak, whose attempts are given back if it opens
+        self.spent: list[ClaimedRow] = []  # rows of the streak, whose attempts are given back if it opens
         self.opening = False  # the pause is being written
 
     @property
@@ -73,6 +81,38 @@ class Breaker:
         self._in_a_row[key] = None
         return self.probing or len(self._in_a_row) >= max(self._pause_after, 2)
 
+    def unwritten(self, row: ClaimedRow, kind: str) -> bool:
+        """Note a row that counts, and whose outcome was refused. True: the breaker should open now, and the row spends no attempt."""
+        if kind != self._refusal and not self._any_kind:
+            self._unwritten.clear()
+        self._refusal = kind
+        if self.probing or len({*self._unwritten, row.key}) >= max(self._pause_after or 0, 2):
+            self._failed[row.key] = None
+            return True
+        self._unwritten[row.key] = row
+        return False
+
+    @property
+    def several_unwritten(self) -> bool:
+        return len(self._unwritten) > 1
+
+    def suspect(self, key: str) -> None:
+        """Note a row that was refused beside others that were written: the fault is its own."""
+        if self._pause_after is not None:
+            self._suspects[key] = None
+            self._forget_oldest()
+
+    def returned(self) -> None:
+        """Note that a handler returned an outcome: this ends a streak of failures. A pause ends when an outcome is written."""
+        if not self.probing:
+            self._end_streak()
+
+    def written(self, key: str) -> bool:
+        """Note a row whose outcome was written. True: this ends a pause."""
+        self._suspects.pop(key, None)
+        self._unwritten.clear()
+        return self.probing and self.worked(key)
+
     def worked(self, key: str) -> bool:
         """Note a row that succeeded. True: this ends a pause."""
         self._suspects.pop(key, None)
@@ -84,18 +124,30 @@ class Breaker:
         was, self.probing = self.probing, False
         if was:
             self._suspects |= self._failed
-            for key in list(self._suspects)[:-MAX_SUSPECTS]:
-                del self._suspects[key]
+            self._forget_oldest()
+        self._end_streak()
+        self._unwritten.clear()
+        return was
+
+    def _forget_oldest(self) -> None:
+        while len(self._suspects) > MAX_SUSPECTS:
+            del self._suspects[next(iter(self._suspects))]
+
+    def _end_streak(self) -> None:
         self._failed.clear()
         self._in_a_row.clear()
         self._kind, self._streak = None, 0
-        return was
 
-    def open(self, now: float = 0.0) -> None:
-        """The pause begins. After it, one row at a time is tried."""
+    def open(self, now: float = 0.0) -> list[ClaimedRow]:
+        """The pause begins. After it, one row at a time is tried. Returns the rows whose attempts are to be given back."""
+        spent = [*self.spent, *self._unwritten.values()]
+        self._failed |= dict.fromkeys(self._unwritten)
+        self.spent = []
+        self._unwritten.clear()
         self.probing, self.opened_at = True, now
         self._in_a_row.clear()
         self._kind, self._streak = None, 0
+        return spent
 
     def pause(self, pauses: int) -> timedelta:
         """The length of the next pause, after this many pauses in a row."""

@@ -1,8 +1,8 @@
 """The circuit breaker of a reconciler, or with `pause_by=` one per key (`keyed`): closed → open → probing → closed.
 
-While it is closed, rows are handled as usual, and the judge may open it after a failed run. While it is open, no row (or no row of
-that key) is claimed until the pause is over. Then it is probing: one row at a time is tried. The first success closes the breaker,
-and a failure opens it again, for longer.
+While it is closed, rows are handled as usual, and the judge may open it after a failed run or a refused outcome. While it is open,
+no row (or no row of that key) is claimed until the pause is over. Then it is probing: one row at a time is tried. The first outcome
+that is written closes the breaker, and a failure opens it again, for longer.
 
 `reconcile/breaker.py` counts the failures that this process has seen. The database has the pauses and is the authority for the whole
 fleet: every sweep reads them first. While a pause is being written, the breaker is `opening`, and further failures do not open it
@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
 
 from trueup.clock import elapsed
 from trueup.errors import DatabaseUnavailable
@@ -84,22 +83,22 @@ class Breakers:
         if self._keyed is not None:
             self._keyed.heed(await self._log.pauses(self._name))
 
-    def change(self, held: RowInHand, breaker: Breaker, change: Opens | Literal["closes"] | None) -> bool:
-        """Open or close the breaker of this row. True: it is open for all rows, and nothing more is to begin."""
-        match change:
-            case Opens(why, exactly):
-                return self._open(held, breaker, why, exactly)
-            case "closes" if self._on_record:
-                self._beside.start(self._close() if self._keyed is None else self._close_key(self._keyed, held))
-        return False
+    def written(self, held: RowInHand) -> None:
+        """The outcome of this row's handler was written: close its breaker if that is probing."""
+        breaker = self.of(held)
+        if breaker.probing and (held.started or 0.0) < breaker.opened_at:
+            return  # it began before the others failed, so it says nothing about the present
+        if breaker.written(held.row.key) and self._on_record:
+            self._beside.start(self._close() if self._keyed is None else self._close_key(self._keyed, held))
 
     # -- open: stop trying for a while --------------------------------------------------------------------------------
 
-    def _open(self, held: RowInHand, breaker: Breaker, why: str, exactly: timedelta | None) -> bool:
+    def open(self, held: RowInHand, breaker: Breaker, opens: Opens) -> bool:
+        """Open the breaker of this row. True: it is open for all rows, and nothing more is to begin."""
+        why, exactly = opens.why, opens.exactly
         if breaker.opening and exactly is None:
             return False
-        spent, breaker.spent = breaker.spent, []
-        breaker.open(elapsed())
+        spent = [row for row in breaker.open(elapsed()) if row.key != held.row.key]
         breaker.opening = True
         if self._keyed is None:
             self.opened = True
@@ -147,7 +146,7 @@ class Breakers:
     async def _refund(self, spent: list[ClaimedRow]) -> None:
         """Give the rows of the streak their attempts back: the failures were not their fault."""
         if spent:
-            await self._changes.until(lambda: not self._finisher.backlog)
+            await self._changes.until(lambda: not self._finisher.is_writing(spent))
             await self._rows.refund(spent)
 
     # -- closed: a row has worked again -------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from trueup.clock import elapsed
 from trueup.durations import format_duration
@@ -15,6 +15,9 @@ from trueup.store.db.connect import is_away, may_pass
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.refusals import OutcomeContested, OutcomeUndone, RowBusy
 from trueup.work.rows.reports import Reports, RowEnding
+
+if TYPE_CHECKING:
+    from trueup.work.rows.hand import RowHand
 
 # Seconds until the outcome of a row that is locked or being renewed is sent again; each pause is half as long again.
 BUSY_PAUSE, MAX_BUSY_PAUSE = 0.05, 1.0
@@ -27,10 +30,11 @@ class Failures:
         self._rows = rows
         self._random = random
         self._reports = reports
+        self.hand: RowHand | None = None  # learns which outcomes of its handlers were written or refused
 
-    def of(self, row: ClaimedRow, error: Exception) -> Move:
-        """The move for a row after this failed attempt. The move writes nothing to the user's row."""
-        move = decide(error, row, self._rows.reconciler, self._random)
+    def of(self, row: ClaimedRow, error: Exception, *, patient: bool = False) -> Move:
+        """The move for a row after this failed attempt. The move writes nothing to the user's row. `patient`: as for `decide`."""
+        move = decide(error, row, self._rows.reconciler, self._random, patient=patient)
         if isinstance(move, Change | Remove):  # the outcome of exhausted= may be the one that was refused
             move = SetAside("out of attempts: its outcome was refused", Failure.of(error, row.attempt))
         if isinstance(move, SetAside) and isinstance(error, OutcomeUndone | OutcomeContested):
@@ -46,7 +50,7 @@ class Failures:
     def refused(self, ending: RowEnding, error: Exception) -> bool:
         """The database refuses the outcome: choose what to write instead. False when there is no alternative left."""
         if ending.decided is None:
-            ending.decided, ending.move = ending.move, self.of(ending.row, error)
+            ending.decided, ending.move = ending.move, self._instead(ending, error)
             if isinstance(ending.decided, RetryAfter | SetAside):
                 # The move is already about a failure; it is written without its outcome.
                 ending.move = _without_outcome(ending.decided)
@@ -84,9 +88,15 @@ class Failures:
         if isinstance(ending.move, RetryAfter):
             ending.move = _without_outcome(ending.move)
         else:
-            ending.move = self.of(ending.row, error)
+            ending.move = self._instead(ending, error) if how == "undone" else self.of(ending.row, error)
             ending.counts_as = "undone" if how == "undone" else "conflict"
         ending.decided = ending.decided or ending.move
+
+    def _instead(self, ending: RowEnding, error: Exception) -> Move:
+        """The move in place of a refused outcome."""
+        held = ending.held
+        worked, held.worked = held.worked, False
+        return self.hand.refused(held, error) if worked and self.hand is not None else self.of(ending.row, error)
 
     def unfit(self, ending: RowEnding, error: Exception) -> None:
         """The table cannot be written to as it is now. The failure is recorded and spends no attempt."""

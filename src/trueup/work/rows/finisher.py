@@ -30,7 +30,7 @@ from trueup.errors import ConfigError
 from trueup.events import Events, ServiceFailed
 from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import Lost, Move, Written
+from trueup.reconcile.decide import Change, Lost, Move, Remove, Written
 from trueup.store.db.connect import TIMED_OUT, is_locked_out, may_pass
 from trueup.store.fitted import OF_TABLES, RowStatements
 from trueup.store.rows.asks import Done
@@ -86,6 +86,11 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
         """The same without outcomes that wait for a lock, so that claims do not wait for them."""
         now = elapsed()
         return self._unwritten - sum(each.not_before > now for each in self._put_off)
+
+    def is_writing(self, rows: Iterable[ClaimedRow]) -> bool:
+        """Whether an outcome of these rows is not committed yet."""
+        claims = {(row.key, row.term) for row in rows}
+        return any((each.row.key, each.row.term) in claims for each in self._pending)
 
     def in_hand(self) -> Iterable[RowInHand]:
         """The rows whose outcomes are still to be written. Also called on the renewer's thread."""
@@ -182,6 +187,7 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
 
     def _answered(self, group: list[RowEnding], answer: dict[str, Done]) -> None:
         still_held = ("busy", "contested", "undone")
+        hand, wrote = self.failures.hand, self._wrote(group, answer)
         self._forget(each for each in group if answer.get(each.row.key) not in still_held)
         for ending in group:
             done = answer.get(ending.row.key)
@@ -189,15 +195,24 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
                 ending.held.end_turn("write")
             match done:
                 case "changed":
+                    if hand is not None:
+                        hand.outcome_written(ending.held)
                     self.reports.written(ending)
                 case "conflict":
                     self.reports.conflict(ending)
                 case "busy":
                     self.failures.busy(ending)
                 case "contested" | "undone":
+                    if hand is not None and wrote:
+                        hand.refused_beside_others(ending.held)
                     self.failures.not_kept(ending, done)
                 case None:
                     self.reports.lost(ending, "database")
+
+    @staticmethod
+    def _wrote(group: list[RowEnding], answer: dict[str, Done]) -> bool:
+        """Whether one of these outcomes was written to its row."""
+        return any(isinstance(each.move, Change | Remove) and answer.get(each.row.key) == "changed" for each in group)
 
     # -- refused outcomes ---------------------------------------------------------------------------------------------
 
@@ -250,6 +265,7 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
         suspect = self.failures.expected(ready[0])
         self._wary[suspect] = WARY_FOR if apart.refused else self._wary[suspect] - len(ready)
         left = apart.refused.keys() | apart.untried
+        wrote = self._wrote(ready, apart.done)
         self._answered([each for each in ready if each.row.key not in left], apart.done)
         refused = [each for each in ready if each.row.key in left]
         for ending in refused:
@@ -262,6 +278,8 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
             error = apart.refused.get(ending.row.key)
             if error is None:
                 continue
+            if wrote and self.failures.hand is not None:
+                self.failures.hand.refused_beside_others(ending.held)
             # The server may have had a problem just then, so the outcome is sent once more, or as often as the server asks to repeat it.
             if ending.repeats < (self.max_repeats if to_repeat(error) else may_pass(error)):
                 ending.repeats += 1

@@ -17,14 +17,15 @@ from typing import Literal
 
 from trueup.clock import elapsed
 from trueup.events import Events, RowConflict, ServiceFailed
-from trueup.jobs.failure import describe, type_name
+from trueup.jobs.failure import Failure, describe, type_name
+from trueup.reconcile.breaker import Breaker
 from trueup.reconcile.counts import Count
-from trueup.reconcile.decide import MIN_DELAY, Change, Lost, Move, Release, Remove, Rest, Written, shown
+from trueup.reconcile.decide import MIN_DELAY, Change, Lost, Move, Release, Remove, Rest, RetryAfter, Written, shown
 from trueup.reconcile.outcome import Outcome
 from trueup.store.rows.batch import Batch
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.beside import Changes
-from trueup.work.rows.breakers import Breakers
+from trueup.work.rows.breakers import Breakers, Opens
 from trueup.work.rows.finisher import RowFinisher
 from trueup.work.rows.handling import Handling
 from trueup.work.rows.held import Handled, RowInHand
@@ -230,9 +231,32 @@ class RowHand:
     def _judged(self, held: RowInHand, handled: Handled) -> Move:
         """The move for the row. If it opens the breaker for all rows, the waiting rows are released."""
         judged = self._judge.of(held, handled)
-        if self._breakers.change(held, judged.breaker, judged.change):
-            self.release()
+        held.worked = not isinstance(handled.ended, BaseException)
+        self._open(held, judged.breaker, judged.opens)
         return judged.move
+
+    def _open(self, held: RowInHand, breaker: Breaker, opens: Opens | None) -> None:
+        if opens is not None and self._breakers.open(held, breaker, opens):
+            self.release()
+
+    # -- what the database answers ------------------------------------------------------------------------------------
+
+    def outcome_written(self, held: RowInHand) -> None:
+        if held.worked:
+            held.worked = False
+            self._breakers.written(held)
+
+    def refused(self, held: RowInHand, error: Exception) -> Move:
+        """The move for a row that PostgreSQL refuses to claim, or whose outcome it refuses; other rows may meet the same refusal."""
+        breaker, opens = self._judge.of_refusal(held, error)
+        self._open(held, breaker, opens)
+        if opens is not None:
+            return RetryAfter(breaker.pause(0), Failure.of(error, held.row.attempt), spend=False)
+        return self._finisher.failures.of(held.row, error, patient=breaker.several_unwritten)
+
+    def refused_beside_others(self, held: RowInHand) -> None:
+        """PostgreSQL refuses this row, and has accepted others."""
+        self._breakers.of(held).suspect(held.row.key)
 
     def _not_kept(self, held: RowInHand, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
         """A failed attempt: the handler's own transaction was rolled back, because its outcome did not stay as written."""
@@ -242,6 +266,7 @@ class RowHand:
     def _written(self, held: RowInHand, outcome: Outcome, error: BaseException | None) -> None:
         """The handler has committed the outcome in its own transaction; what it did afterwards does not matter."""
         move = self._judged(held, Handled(outcome))
+        self.outcome_written(held)
         if self._rows.reconciler.claim == "row_lock":  # what is known about the row is left to settle
             if isinstance(move, Change | Remove):
                 move = Written(move.outcome, getattr(move, "rest_for", None))

@@ -58,6 +58,7 @@ class RowInHand:
     # With claim='row_lock', the message that ends another row locks this one. None: this row has to be locked by itself.
     opening: asyncio.Future[Opened | None] | None = None
     sweep: Sweep = field(default_factory=Sweep)  # the sweep that claimed it
+    worked: bool = False  # its handler has returned an outcome, which is still to be written
     noted: bool = False  # the database knows that its handler has begun
     pause_key: str | None = None  # the key of its breaker, with `pause_by=`
     turn: Turn | None = None

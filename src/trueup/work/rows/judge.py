@@ -1,6 +1,6 @@
-"""Decides what becomes of a row after its handler has run, and whether the circuit breaker opens or closes. Nothing is written here.
+"""Decides what becomes of a row after its handler has run, and whether the circuit breaker opens. Nothing is written here.
 
-`Judge.of` returns the move about the row and, beside it, whether the circuit breaker opens or closes; `Breakers.change` does that.
+`Judge.of` returns the move about the row and, beside it, whether the circuit breaker opens; `Breakers` does that.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import random
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Literal
 
 from trueup.errors import ConfigError, LostClaim
 from trueup.jobs.failure import Failure, describe, type_name
@@ -29,7 +28,7 @@ PATIENT_FROM = 2  # failures in a row for the same reason: more than one row has
 class Judged:
     move: Move
     breaker: Breaker
-    change: Opens | Literal["closes"] | None = None  # of the breaker
+    opens: Opens | None = None  # the breaker
 
 
 class Judge:
@@ -52,7 +51,7 @@ class Judge:
             )
         self._unspent.pop(row.key, None)
         if not isinstance(error, BaseException):
-            return Judged(self._decide(held, handled), breaker, _after_success(held, error, breaker))
+            return Judged(self._decide(held, handled), breaker, _after_success(error, breaker))
         if isinstance(error, LostClaim) and row.trust.left(self._rows.clock.elapsed()) <= 0:
             return Judged(Lost(), breaker)
         # A LostClaim while the lease is trusted is a failure: if the row is lost, the fence refuses what is written, and a handler
@@ -72,6 +71,15 @@ class Judge:
         breaker.spent.append(row)
         patient = breaker.streak >= PATIENT_FROM and breaker.others
         return Judged(self._decide(held, handled, patient=patient), breaker)
+
+    def of_refusal(self, held: RowInHand, error: Exception) -> tuple[Breaker, Opens | None]:
+        """After PostgreSQL has refused to claim the row, or to write its outcome."""
+        breaker, kind = self._breakers.of(held), type_name(error)
+        opens = breaker.counts(held.row.key) and breaker.unwritten(held.row, kind)
+        said = f"{describe(error):.200}"
+        return breaker, Opens(
+            f"had row after row refused by PostgreSQL, the last one with {kind}: {said}"
+        ) if opens else None
 
     def _decide(self, held: RowInHand, handled: Handled, *, patient: bool = False) -> Move:
         row, running_for = held.row, timedelta(seconds=self._rows.clock.elapsed() - held.claimed)
@@ -95,10 +103,10 @@ class Judge:
         return move
 
 
-def _after_success(held: RowInHand, ended: Ended, breaker: Breaker) -> Opens | Literal["closes"] | None:
+def _after_success(ended: Ended, breaker: Breaker) -> Opens | None:
     if isinstance(ended, Again) and ended.everybody:
         return Opens("was asked to wait by a handler", min(ended.after, MAX_EVERYBODY))
-    if breaker.probing and (held.started or 0.0) < breaker.opened_at:
-        return None  # it began before the others failed, so it says nothing about the present
-    breaker.spent.clear()
-    return "closes" if breaker.worked(held.row.key) else None
+    if not breaker.probing:
+        breaker.spent.clear()
+        breaker.returned()
+    return None

@@ -82,6 +82,7 @@ class Sweeper(Service):
         )
         judge, handling = Judge(rows, rng, self._breakers), Handling(rows, connections, caller, rng)
         self.hand = RowHand(rows, handling, self.finisher, events, judge, self._breakers, self.changes)
+        self.finisher.failures.hand = self.hand
         self._walker = Walker(rows, self.hand, self.finisher, events, holder, self._options)
         self._suspects: asyncio.Task[Counts] | None = None
         self._cut_short = False  # whether a pause, or the end of this process, cut the sweep short

@@ -138,7 +138,9 @@ class Walker:
             self._events.emit(RowsClaimed(self._reconciler.name, str(self._holder.id), len(rows), ms))
         for row, error in claimed.refused:  # the claim wrote nothing to it, so there is nothing to undo
             held = RowInHand(row, sent, state="writing", sweep=sweep)
-            self._finisher.put(RowEnding(held, self._finisher.failures.of(row, error), touch=False))
+            if claimed.batch.rows:
+                self._hand.refused_beside_others(held)
+            self._finisher.put(RowEnding(held, self._hand.refused(held, error), touch=False))
         for row in claimed.taken:
             held = RowInHand(row, sent, state="writing", sweep=sweep)
             self._finisher.put(RowEnding(held, Release(), counts_as="conflict", touch=False))
