@@ -51,3 +51,31 @@ async def test_the_slow_row_is_waited_for_a_few_times_only(live: Field, at: str,
     counts = await live.sweep()
     assert (counts.changed, counts.retry) == (ROWS - 1, 1)
     assert await live.value("select last_value from waits") <= 5
+
+
+PURGED = """
+create table things (id int primary key, state text not null, changed_at timestamptz not null default '2020-01-01');
+create sequence waits;
+create function hinder() returns trigger language plpgsql as $$ begin
+  if old.id = 8 then perform nextval('waits'), pg_sleep(1.2); end if;
+  if old.id = 9 then raise 'not this one'; end if;
+  return coalesce(new, old);
+end $$;
+create trigger hinder before update or delete on things for each row execute function hinder()
+"""
+
+
+@pytest.mark.parametrize("verb", ["move", "delete"])
+async def test_a_purge_waits_for_the_slow_row_a_few_times_only(live: Field, verb: str) -> None:
+    await live.do("drop table things, log")
+    await live.do(PURGED)
+    await live.do(f"insert into things (id, state) select n, 'new' from generate_series(1, {ROWS}) as n")
+    table = live.app.table("things", key="id", state="state", changed_at="changed_at")
+    given: dict[str, Any] = {"stale_for": "1h", "every": "1h", "name": "fix", "batch": ROWS}
+    if verb == "move":
+        table.move("new", to="done", **given)
+    else:
+        table.delete("new", **given)
+    counts = await live.sweep()
+    assert (counts.changed, counts.retry) == (ROWS - 1, 1)
+    assert await live.value("select last_value from waits") <= 4

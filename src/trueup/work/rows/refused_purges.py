@@ -17,15 +17,16 @@ import psycopg
 from trueup.clock import Clock, elapsed
 from trueup.events import Events
 from trueup.reconcile.counts import Counts
-from trueup.store.db.connect import is_away, unanswered
+from trueup.store.db.connect import TIMED_OUT, is_away, unanswered
 from trueup.store.rows.kept import keeps_state
 from trueup.store.rows.purges import Picked, Purges, Taken
 from trueup.work.rows.evaluation import MAX_WINDOWS, NOT_EVALUATED, may_be_where, not_evaluated, took_too_long
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import wait_for_rate
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone, blame
-from trueup.work.writing import REPEAT_PAUSE, ConnectionEnded, parts
+from trueup.work.writing import REPEAT_PAUSE, SLOW, ConnectionEnded, parts
 
+FEW = 32  # rows that go together after a refusal that took long
 MAX_IN_A_ROW = 1_000  # refused rows without one that is taken; the rest is left to the next sweep
 FUTILE_FOR = 60.0  # seconds without a row that is taken, when each refusal takes long
 
@@ -144,6 +145,7 @@ class RefusedPurges:
     async def _take(self, rows: Sequence[Picked]) -> None:
         repeats = 0
         while rows and not self._over and not self._stop.is_set():
+            begun = elapsed()
             try:
                 taken = await take(self._purges, self._options, self._state, self._counts, rows=rows)
             except psycopg.Error as error:
@@ -156,7 +158,7 @@ class RefusedPurges:
                 if len(rows) == 1:
                     await self._refused(rows[0], ConnectionEnded.by(error) if unanswered(error) else error)
                     return
-                for part in parts(rows, error):
+                for part in _divided(rows, error, elapsed() - begun):
                     await self._take(part)
                 return
             if taken.ask_again_after is not None:
@@ -181,3 +183,11 @@ class RefusedPurges:
         """Whether so many rows were refused, and none was taken, that the whole table seems to be the reason."""
         self._in_a_row += 1
         return self._in_a_row >= MAX_IN_A_ROW or (self._in_a_row > 2 and elapsed() - self._went_at > FUTILE_FOR)
+
+
+def _divided(rows: Sequence[Picked], error: Exception, took: float) -> list[Sequence[Picked]]:
+    """A row that is slow would slow down each half that it is in: after a refusal that took long, a few rows go together, then each alone."""
+    if took < SLOW or isinstance(error, TIMED_OUT):
+        return [*parts(rows, error, took)]
+    size = FEW if len(rows) > FEW else 1
+    return [rows[first : first + size] for first in range(0, len(rows), size)]
