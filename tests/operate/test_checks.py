@@ -267,7 +267,7 @@ def test_a_pause_hides_only_what_is_paused(fleet: psycopg.Connection[Any], what:
 @pytest.mark.asyncio
 async def test_an_empty_database_lacks_migrations_and_one_without_a_server_is_away(empty_database_url: str) -> None:
     for url, check, says in (
-        (empty_database_url, "migrations", "trueup migrate"),
+        (empty_database_url, "migrations", "no trueup schema"),
         ("postgresql://user:geheim@127.0.0.1:1/none", "database", "cannot connect"),
     ):
         app = App(url)

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.support.database import TestServer
 from tests.support.memory import in_memory
@@ -159,7 +159,7 @@ CHANGED = {
             "alter table trueup.jobs reset (autovacuum_enabled)",
         ),
         Limits(),
-        ("autovacuum", "error", "off for trueup.jobs", "alter table trueup.jobs reset (autovacuum_enabled)"),
+        ("autovacuum", "error", "off for trueup.jobs", "alter table trueup.jobs reset (autovacuum_enabled"),
     ),
     "dead rows": (
         (
@@ -196,6 +196,88 @@ def test_what_is_wrong_in_the_database_is_named_with_what_to_do(
             if "replication slot" not in each.problem or "doctor" in each.problem
         ]
     assert_says(finding, *expected)
+
+
+SHIFT = "Night-shift 100%, O'Brien"  # a role whose name needs quotes
+CAUSES = {
+    **{
+        f"autovacuum of a table is {spelling}": (
+            f"alter table trueup.jobs set (autovacuum_enabled = {spelling})",
+            "autovacuum",
+        )
+        for spelling in ("off", "false", "0", "no", "F")
+    },
+    "autovacuum of long values is off": ("alter table trueup.jobs set (toast.autovacuum_enabled = 0)", "autovacuum"),
+    "a table may not be written": (f'revoke update on trueup.jobs from "{SHIFT}"', "privileges"),
+    "a sequence may not be used": (f'revoke usage on sequence trueup.lease_terms from "{SHIFT}"', "privileges"),
+    "an index is missing": ("drop index trueup.jobs_stopping", "index"),
+}
+STATEMENT = re.compile(r"\b(?:alter|create|drop|grant|reindex|rollback|select|vacuum) [^;]*", re.IGNORECASE)
+
+
+@pytest.fixture(scope="module")
+def shift_url(server: TestServer) -> Iterator[str]:
+    """A database with the grants that the page on deploying gives to a role that does not own the schema."""
+    with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f'create role "{SHIFT}" login'.encode())
+        for granted in ("usage on schema", "all on all tables in schema", "usage on all sequences in schema"):
+            connection.execute(f'grant {granted} trueup to "{SHIFT}"'.encode())
+        yield url
+        connection.execute(f'drop owned by "{SHIFT}"; drop role "{SHIFT}"'.encode())
+
+
+def findings_of_shift(url: str, check: str) -> list[Finding]:
+    given = conninfo_to_dict(url, user=SHIFT)
+    return [each for each in examined(make_conninfo(**given)) if each.check == check]
+
+
+@pytest.mark.parametrize(("cause", "check"), CAUSES.values(), ids=CAUSES)
+def test_a_finding_ends_when_its_advice_is_followed_to_the_letter(shift_url: str, cause: str, check: str) -> None:
+    with psycopg.connect(shift_url, autocommit=True) as connection:
+        assert findings_of_shift(shift_url, check) == []
+        connection.execute(cause.encode())
+        (finding,) = findings_of_shift(shift_url, check)
+        for statement in STATEMENT.findall(finding.advice):
+            connection.execute(statement.encode())
+    assert findings_of_shift(shift_url, check) == []
+
+
+def test_privileges_on_a_day_of_the_history_are_those_of_its_table(shift_url: str) -> None:
+    """The owner creates a day without grants, which no statement of the others names."""
+    day = "create table trueup.a_day partition of trueup.history_done for values from ('2001-01-01') to ('2001-01-02')"
+    with changed(shift_url, day, "drop table trueup.a_day"):
+        assert findings_of_shift(shift_url, "privileges") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "back"),
+    [
+        (
+            'alter schema trueup owner to "{}"',
+            'alter schema trueup owner to postgres; grant usage on schema trueup to "{}"',
+        ),
+        ('grant create on schema trueup to "{}"', 'revoke create on schema trueup from "{}"'),
+    ],
+    ids=["it owns the schema", "it may create tables"],
+)
+def test_a_role_that_cannot_create_days_of_the_history_is_told_so(shift_url: str, change: str, back: str) -> None:
+    """A day is attached to a table, and only that table's owner may do so."""
+    with changed(shift_url, change.format(SHIFT), back.format(SHIFT)):
+        (finding,) = findings_of_shift(shift_url, "ownership")
+    assert "daily partitions" in finding.problem
+
+
+def test_a_schema_of_a_newer_release_is_answered_with_a_newer_release(url: str) -> None:
+    newer = "insert into trueup.migrations values (9999, 'only', 'later', now())"
+
+    async def check() -> tuple[Finding, ...]:
+        async with App(url) as app:
+            return (await app.check()).findings
+
+    with changed(url, newer, "delete from trueup.migrations where number = 9999"):
+        for (finding,) in (examined(url), asyncio.run(check())):
+            assert "9999" in finding.problem
+            assert finding.advice == "install the newer trueup here"
 
 
 def assert_says(finding: Finding, check: str, severity: str, problem: str, advice: str) -> None:
@@ -264,8 +346,9 @@ def test_privileges_that_are_missing_are_an_error_and_not_being_the_owner_a_warn
         assert_says(finding, "privileges", "error", "(insert, update, delete)", "grant select, insert, update, delete")
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("grant select, insert, update, delete on all tables in schema trueup to examined")
+            connection.execute("grant usage on all sequences in schema trueup to examined")
         (finding,) = examined(as_role)
-        assert_says(finding, "ownership", "warning", "does not own schema trueup", "trueup migrate")
+        assert_says(finding, "ownership", "warning", "does not own the tables of schema trueup", "trueup migrate")
 
 
 def test_a_role_that_may_not_read_and_a_server_that_is_away_are_findings(url: str) -> None:
@@ -303,12 +386,19 @@ def test_a_redis_that_is_away_is_an_error(url: str) -> None:
 def test_a_pooler_and_a_server_without_autovacuum_are_noticed() -> None:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trueup-pg-", dir=in_memory())))
-        server = stack.enter_context(TestServer(directory, autovacuum="off"))
+        server = stack.enter_context(TestServer(directory, autovacuum="off", max_prepared_transactions="1"))
         url = stack.enter_context(server.database())
         (finding,) = examined(url)
         assert_says(
             finding, "autovacuum", "error", "autovacuum or track_counts is off", "alter system set autovacuum = on"
         )
+        with psycopg.connect(url, autocommit=True) as connection:
+            for statement in ("begin", "create table it ()", "prepare transaction 'it''s 100%'"):
+                connection.execute(statement.encode())
+            at_once = dataclasses.replace(Limits(), idle_for=timedelta())
+            (finding,) = (each for each in examined(url, limits=at_once) if each.check == "old_transaction")
+            connection.execute(STATEMENT.findall(finding.advice)[0].encode())
+        assert not [each for each in examined(url, limits=at_once) if each.check == "old_transaction"]
         pooled = stack.enter_context(PgBouncer(url)).url(conninfo_to_dict(url)["dbname"])
         severities = {each.severity for each in examined(pooled, prepare="true") if each.check == "pooler"}
         assert severities == {"error", "warning"}

@@ -60,12 +60,12 @@ def migrate(
 def _check(session: Session, migrator: Migrator, *, post: bool) -> None:
     pending, refusal = migrator.pending(post=post), migrator.refusal()
     if session.json:
-        output.write_json({"pending": _names(pending), "refusal": refusal})
+        output.write_json({"pending": _names(pending), "refusal": None if refusal is None else str(refusal)})
     else:
         for step in pending:
             output.say(f"pending  {step.name}")
         if refusal is not None:
-            output.say(refusal)
+            output.say(str(refusal))
         elif not pending:
             output.say("the schema is up to date")
     if pending or refusal is not None:

@@ -22,7 +22,6 @@ from trueup.texts import describe
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
         "database": "start PostgreSQL, or check the URL and the network; workers reconnect by themselves",
-        "migrations": "run: trueup migrate",
         "workers": "start one: trueup worker --app module:app; if one should be running, check its log",
         "ticks": "workers are alive but do not plan: look for `service failed` and `database lost` in their logs; see: trueup recovery",
         "schedules": "trueup schedules show NAME says why; one that is ahead of the clock: trueup schedules rewind",
@@ -88,7 +87,7 @@ async def check(store: Store, limits: Mapping[str, float | None] | None = None) 
     try:
         refusal = await health.refusal()
         if refusal is not None:
-            return Report((_one("migrations", refusal),))
+            return Report((Finding("migrations", "error", refusal.problem, refusal.advice),))
         measured = await health.measured()
     except DatabaseUnavailable as error:
         return away(error)
@@ -103,7 +102,7 @@ async def check(store: Store, limits: Mapping[str, float | None] | None = None) 
 
 def away(error: DatabaseUnavailable) -> Report:
     """The report on an unreachable database."""
-    return Report((_one("database", str(error)),))
+    return Report((Finding("database", "error", str(error), advice("database")),))
 
 
 def refused(error: Exception, schema: str) -> Finding:
@@ -116,8 +115,4 @@ def refused(error: Exception, schema: str) -> Finding:
     )
 
 
-def _one(name: str, problem: str) -> Finding:
-    return Finding(name, "error", problem, advice(name))
-
-
-assert set(CHECKS) | {"database", "migrations"} == set(ADVICE)
+assert set(CHECKS) | {"database"} == set(ADVICE)

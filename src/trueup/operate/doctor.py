@@ -14,7 +14,7 @@ from trueup.config import Settings, redis_urls
 from trueup.dsn import mask
 from trueup.errors import ConfigError, DatabaseUnavailable
 from trueup.events import Event, Events, IndexMissing, NaiveTimestamp
-from trueup.operate.checks import Finding, advice, away, refused
+from trueup.operate.checks import Finding, away, refused
 from trueup.program import typed
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
@@ -81,7 +81,7 @@ async def _examined(
     found += _slots(await doctor.slots(limits.wal_kept))
     refusal = await Health(store.pool, store.statements).refusal()
     if refusal is not None:
-        found.append(Finding("schema", "error", refusal, advice("migrations")))
+        found.append(Finding("schema", "error", refusal.problem, refusal.advice))
     else:
         found += _privileges(server, tables := await doctor.tables(), store.statements.schema)
         found += _vacuum(tables, limits, store.statements.schema)
@@ -179,17 +179,20 @@ def _pooler(settings: Settings) -> Iterator[Finding]:
 def _sessions(transactions: Sequence[facts.OpenTransaction]) -> Iterator[Finding]:
     for each in transactions:
         who = f"{each.name or 'a session'} of role {each.role}"
-        ended = (
-            f"rollback prepared '{each.who}'"
-            if each.state == "prepared"
-            else f"select pg_terminate_backend({each.who})"
-        )
         yield Finding(
             "old_transaction",
             "warning",
             f"{who} has had a transaction open for {each.seconds:.0f} s ({each.state}): vacuum removes no dead rows meanwhile",
-            f"end it: {ended}; set idle_in_transaction_session_timeout for that role",
+            f"end it: {each.ended_by}; {_FROM_NOW_ON.get(each.state, _SHORTER)}",
         )
+
+
+_SHORTER = "make it shorter, or set statement_timeout or transaction_timeout for that role"
+_FROM_NOW_ON = {
+    "idle in transaction": "set idle_in_transaction_session_timeout for that role",
+    "idle in transaction (aborted)": "set idle_in_transaction_session_timeout for that role",
+    "prepared": "the program that prepared it should have ended it, and may know whether to commit it instead",
+}
 
 
 def _slots(slots: Sequence[facts.Slot]) -> Iterator[Finding]:
@@ -207,18 +210,20 @@ def _privileges(server: facts.ServerFacts, tables: Sequence[facts.OurTable], sch
     lacking = [each for each in tables if each.missing]
     if lacking:
         shown = ", ".join(f"{each.name} ({', '.join(each.missing)})" for each in lacking[:5])
+        more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
         yield Finding(
             "privileges",
             "error",
-            f"role {server.role} lacks privileges on {len(lacking)} tables: {shown}",
+            f"role {server.role} lacks privileges on {shown}{more}",
             f"grant select, insert, update, delete on all tables in schema {schema} to {server.role}; "
             f"grant usage on all sequences in schema {schema} to {server.role}",
         )
-    elif not server.owner:
+    elif not server.partitions:
         yield Finding(
             "ownership",
             "warning",
-            f"role {server.role} does not own schema {schema}, so it cannot create the daily partitions of the history",
+            f"role {server.role} does not own the tables of schema {schema}, or may not create tables in it: it cannot create the daily "
+            "partitions of the history",
             f"let workers connect as the role that ran `{typed('trueup migrate')}`, or as a member of it",
         )
 
@@ -230,7 +235,7 @@ def _vacuum(tables: Sequence[facts.OurTable], limits: Limits, schema: str) -> It
                 "autovacuum",
                 "error",
                 f"autovacuum is off for {schema}.{each.name}",
-                f"alter table {schema}.{each.name} reset (autovacuum_enabled)",
+                f"alter table {schema}.{each.name} reset (autovacuum_enabled, toast.autovacuum_enabled)",
             )
         elif each.dead > limits.dead_rows and each.dead > 2 * each.live:
             yield Finding(

@@ -19,17 +19,17 @@ class ServerFacts:
     standby: bool
     compiles: bool  # just in time
     vacuums: bool
-    places: int  # connections for roles that are not superusers
+    places: int  # connections for roles without privileges
     connections: int
-    owner: bool  # of the schema, or a member of its owner
-    role: str
+    partitions: bool  # may create those of the history
+    role: str  # as SQL writes it
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    who: str
+    ended_by: str  # a statement
     name: str
-    role: str
+    role: str  # as SQL writes it
     state: str
     seconds: float
 
@@ -43,6 +43,8 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class OurTable:
+    """Or a sequence."""
+
     name: str
     unvacuumed: bool
     dead: float

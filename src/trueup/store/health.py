@@ -14,7 +14,7 @@ from psycopg import errors
 
 from trueup.errors import DatabaseUnavailable
 from trueup.store.db.load import Statements
-from trueup.store.db.migrate import all_steps, refusal
+from trueup.store.db.migrate import Refusal, all_steps, refusal
 from trueup.store.db.repository import Database, Repository
 from trueup.store.leases import label
 
@@ -31,7 +31,7 @@ class Measured:
 
 
 class Health(Repository):
-    async def refusal(self) -> str | None:
+    async def refusal(self) -> Refusal | None:
         """Why this release cannot work with the schema as it is, and what to do; None when it can."""
         try:
             rows = await self._fetch("migrations/applied")

@@ -133,9 +133,9 @@ class Migrator:
         """Raise SchemaMismatch unless this release can work with the schema as it is."""
         refusal = self.refusal()
         if refusal is not None:
-            raise SchemaMismatch(refusal)
+            raise SchemaMismatch(str(refusal))
 
-    def refusal(self) -> str | None:
+    def refusal(self) -> Refusal | None:
         """Why this release cannot work with the schema as it is, and what to do; None when it can."""
         return refusal(self._schema, self.steps, self.applied())
 
@@ -247,21 +247,30 @@ def _split(text: str) -> list[bytes]:
     return [statement.encode() for statement in re.split(r";\s*$", text, flags=re.MULTILINE) if statement.strip()]
 
 
-def refusal(schema: str, steps: Sequence[Step], applied: Collection[tuple[int, str]]) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    problem: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.advice}"
+
+
+def refusal(schema: str, steps: Sequence[Step], applied: Collection[tuple[int, str]]) -> Refusal | None:
     """Why a release with these steps cannot work with a schema that has those applied, and what to do; None when it can."""
     missing = [step.name for step in steps if step.step != "post" and step.key not in applied]
     if missing:
         advice = f"run `{_migrate(schema)}` (or `{typed('trueup worker --migrate')}`)"
         if not applied:
-            return f"the database has no trueup schema {schema!r} yet; {advice}"
+            return Refusal(f"the database has no trueup schema {schema!r} yet", advice)
         what = missing[0] if len(missing) == 1 else f"{len(missing)} migrations, {missing[0]} to {missing[-1]}"
-        return f"the database's schema {schema!r} lacks {what}; {advice}"
+        return Refusal(f"the database's schema {schema!r} lacks {what}", advice)
     newest = max((step.number for step in steps), default=0)
     reached = max((number for number, step in applied if step != "pre"), default=0)
     if reached > newest:
-        return (
-            f"the database's schema {schema!r} is at {reached:04}, beyond what this release knows ({newest:04}); "
-            "install the newer trueup here"
+        return Refusal(
+            f"the database's schema {schema!r} is at {reached:04}, beyond what this release knows ({newest:04})",
+            "install the newer trueup here",
         )
     return None
 
