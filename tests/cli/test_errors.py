@@ -53,6 +53,24 @@ def test_a_user_without_rights_is_told_so(bare_cli: Cli, database_url: str) -> N
             connection.execute(f"drop role {name}")
 
 
+FAILING = {
+    "a server that is not there": ("jobs list --database-url postgresql://127.0.0.1:1/shop", 1),
+    "a name that is none": ("schedules show nothing", 1),
+    "an option that is none": ("jobs list --stat dead", 2),
+    "a value that is none": ("jobs list --state sleeping", 2),
+    "a schema that is none": ("status --schema Shop", 2),
+    "an App that is none": ("status --app nothing:app", 2),
+}
+
+
+@pytest.mark.parametrize(("command", "code"), FAILING.values(), ids=FAILING)
+def test_a_reader_of_json_gets_nothing_after_an_error_and_a_person_its_text(cli: Cli, command: str, code: int) -> None:
+    """As kubectl and gh do it: `set -o pipefail` stops the script, and its log has the reason as a person reads it."""
+    result = cli(*command.split(), "--json")
+    assert (result.code, result.out) == (code, "")
+    assert result.err.startswith("error: ")
+
+
 def test_an_unknown_setting_in_the_environment_is_named(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRUEUP_CONCURENCY", "5")
     result = bare_cli("config")

@@ -79,7 +79,7 @@ schedules edit hourly --every 2h
 schedules pause hourly
 schedules resume hourly
 schedules trigger hourly
-schedules rewind hourly                         => 0 1
+schedules rewind hourly
 schedules delete hourly --yes
 schedules backfill weekly --start 2026-01-01T00:00Z --end 2026-01-15T00:00Z --yes
 schedules retire nightly

@@ -315,8 +315,9 @@ def test_pausing_and_resuming_say_when_nothing_changed(cli: Cli, monkeypatch: py
     monkeypatch.delenv("TRUEUP_APP")
     assert "paused: not now" in cli("reconcilers", "list").out
     again = cli("reconcilers", "pause", "recover", "--json")
-    assert (again.code, again.json) == (1, {"reconciler": "recover", "paused": False})
-    assert cli("reconcilers", "resume", "recover", "--json").json == {"reconciler": "recover", "resumed": True}
+    assert (again.code, again.json) == (0, {"reconciler": "recover", "paused": True, "changed": False})
+    resumed = {"reconciler": "recover", "resumed": True, "changed": True}
+    assert cli("reconcilers", "resume", "recover", "--json").json == resumed
     assert (
         cli("reconcilers", "resume", "recover").err
         == "unchanged: it is not paused, and its circuit breaker is closed\n"

@@ -105,9 +105,24 @@ def test_pausing_and_resuming_say_when_nothing_changed(cli: Cli) -> None:
     assert cli("schedules", "pause", "sums", "--reason", "not now").out == "paused schedule sums\n"
     assert "not now" in cli("schedules", "show", "sums").out
     again = cli("schedules", "pause", "sums", "--json")
-    assert (again.code, again.json) == (1, {"schedule": "sums", "paused": False})
-    assert cli("schedules", "resume", "sums", "--json").json == {"schedule": "sums", "resumed": True}
+    assert (again.code, again.json) == (0, {"schedule": "sums", "paused": True, "changed": False})
+    resumed = {"schedule": "sums", "resumed": True, "changed": True}
+    assert cli("schedules", "resume", "sums", "--json").json == resumed
     assert cli("schedules", "resume", "sums").err == "unchanged: it is not paused\n"
+
+
+@pytest.mark.parametrize("state", ["retired", "finished"])
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_a_schedule_without_more_ticks_is_neither_paused_nor_resumed(
+    cli: Cli, database_url: str, state: str, verb: str
+) -> None:
+    """An exit code of 0 would say that it fires again."""
+    create(cli)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("update trueup.schedules set state = %s", [state])
+    result = cli("schedules", verb, "sums")
+    assert result.code == 2
+    assert result.err.startswith(f"error: schedule 'sums' cannot be {verb}d: it ")
 
 
 @pytest.mark.parametrize("verb", ["show", "pause", "resume", "delete", "trigger", "edit", "preview"])

@@ -513,7 +513,9 @@ async def test_a_schedule_whose_only_tick_has_fired_is_finished_and_then_forgott
     shown = await shop.schedules.show("once")
     assert (shown["state"], shown["next_due_at"]) == ("finished", None)
     assert (await shop.app.store.views.planning())["finished"] == 1
-    assert not await shop.schedules.pause("once")
+    for act in (shop.schedules.pause, shop.schedules.resume):
+        with pytest.raises(ConfigError, match="it has fired its last tick; create another one"):
+            await act("once")
     with pytest.raises(ConfigError, match="'once' already, and is finished: delete it first"):
         await shop.schedules.create("once", Once(hours(9)), shop.report.call(shop="north"))
     await shop.pass_by(days=2)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-import typer
-
 from trueup.cli import output
-from trueup.cli.errors import WRONG
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
@@ -18,16 +15,15 @@ if TYPE_CHECKING:
 def move(
     session: Session, noun: str, name: str, what: str, why_not: str, act: Callable[[App], Awaitable[bool]]
 ) -> None:
-    """Act and report the result; exit with 1 when nothing was changed."""
-    done = session.run(act)
-    say(session, noun, name, what, done=done)
-    if not done:
-        output.note(f"unchanged: {why_not}")
-        raise typer.Exit(WRONG)
-
-
-def say(session: Session, noun: str, name: str, what: str, *, done: bool = True) -> None:
+    """Act and report the result. It is no failure when there was nothing to change: a script may repeat the command."""
+    changed = session.run(act)
     if session.json:
-        output.write_json({noun: name, what: done})
-    elif done:
+        output.write_json({noun: name, what: True, "changed": changed})
+    elif changed:
         output.say(f"{what} {noun} {name}")
+    if not changed:
+        output.note(f"unchanged: {why_not}")
+
+
+def say(session: Session, noun: str, name: str, what: str) -> None:
+    session.answer({noun: name, what: True}, f"{what} {noun} {name}")

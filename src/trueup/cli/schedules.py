@@ -137,7 +137,7 @@ group.command("edit")(edit)
 @with_session
 def pause(session: Session, name: Name, reason: NoteOption = "paused by a person") -> None:
     """Fire no ticks of a schedule until it is resumed."""
-    move(session, "schedule", name, "paused", "it is not active", lambda app: app.schedules.pause(name, reason))
+    move(session, "schedule", name, "paused", "it is paused already", lambda app: app.schedules.pause(name, reason))
 
 
 @group.command("resume")
@@ -154,7 +154,14 @@ def retire(session: Session, name: Name, reason: NoteOption = "retired by a pers
 
     If code declares it again, it comes back.
     """
-    move(session, "schedule", name, "retired", "it is retired already", lambda app: app.schedules.retire(name, reason))
+    move(
+        session,
+        "schedule",
+        name,
+        "retired",
+        "it has no more ticks already",
+        lambda app: app.schedules.retire(name, reason),
+    )
 
 
 @group.command("rewind")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 
 from trueup.durations import Duration, Rate, duration_of
@@ -46,6 +47,13 @@ Records: TypeAlias = list[Record]  # defined here because `list` is a method ins
 PAGE = 100  # ticks backfilled in one transaction
 MAX_BACKFILLED = 100_000  # ticks in one backfill; more is taken for a mistake
 CONCURRENT = ("skip", "allow")  # policies that need no limit on the job
+
+NO_MORE_TICKS = MappingProxyType(
+    {
+        "retired": "it is retired, and fires again when code declares it again",
+        "finished": "it has fired its last tick; create another one",
+    }
+)
 
 T = TypeVar("T")
 Progress = Callable[[int], None]
@@ -188,16 +196,18 @@ class ScheduleOperations(Operating):
         return False
 
     async def pause(self, name: str, reason: str = "paused by a person", *, by: str | None = None) -> bool:
-        """Fire no ticks until `resume`. False when it was not active."""
+        """Fire no ticks until `resume`. False when it was paused already. Raises ConfigError when it has no more ticks."""
         paused = await self._recorded(
             "pause", name, by, reason, lambda noting: self._schedules.pause([name], reason, noting)
         )
-        return await self._moved(name, "paused", paused)
+        return await self._moved(name, "paused", paused, NO_MORE_TICKS)
 
     async def resume(self, name: str, *, by: str | None = None) -> bool:
-        """Fire ticks again from now on; those of the pause are not fired later. False when it was not paused."""
+        """Fire ticks again from now on; those of the pause are not fired later. False when it was not paused. Raises ConfigError
+        when it has no more ticks.
+        """
         resumed = await self._recorded("resume", name, by, None, lambda noting: self._schedules.resume([name], noting))
-        return await self._moved(name, "resumed", resumed)
+        return await self._moved(name, "resumed", resumed, NO_MORE_TICKS)
 
     async def retire(self, name: str, reason: str = "retired by a person", *, by: str | None = None) -> bool:
         """End a schedule that code declared and no running worker declares. False when it was retired already.
@@ -373,9 +383,12 @@ class ScheduleOperations(Operating):
             return f"{taken}, and is {stored.state}: delete it first"
         return f"{taken}, {'declared in code' if stored.origin == 'code' else 'made by people'}; choose another name"
 
-    async def _moved(self, name: str, what: str, changed: set[str]) -> bool:
+    async def _moved(self, name: str, what: str, changed: set[str], refused: Mapping[str, str] | None = None) -> bool:
+        """`refused` are the states in which it cannot be moved, each with the reason."""
         if not changed:
-            await self._schedules.get(name)  # raises NotFound
+            state = (await self._schedules.get(name)).state
+            if refused is not None and state in refused:
+                raise ConfigError(f"schedule {name!r} cannot be {what}: {refused[state]}")
             return False
         self._changed(name, what)
         return True

@@ -84,7 +84,7 @@ async def act_on_schedule(visit: Visit, form: Form) -> Said:
     match visit.part("action"):
         case "pause":
             changed = await schedules.pause(name, f"paused by {visit.person.name} on the dashboard")
-            text = f"Schedule {name} is paused." if changed else f"Schedule {name} was not active."
+            text = f"Schedule {name} is paused." if changed else f"Schedule {name} was paused already."
         case "resume":
             changed = await schedules.resume(name)
             text = (

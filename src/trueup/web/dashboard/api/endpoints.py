@@ -134,7 +134,7 @@ async def act_on_schedule(visit: Visit, query: Any, body: Any) -> BaseModel:
     name, operations = visit.part("name"), visit.app.schedules
     match visit.part("action"):
         case "pause":
-            done = "paused" if await operations.pause(name, f"paused by {visit.person.name}") else "was not active"
+            done = "paused" if await operations.pause(name, f"paused by {visit.person.name}") else "was paused already"
         case "resume":
             done = "resumed" if await operations.resume(name) else "was not paused"
         case "trigger":
