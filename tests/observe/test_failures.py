@@ -314,7 +314,7 @@ async def test_structlog_renders_events_with_fields_and_traceback(still: App) ->
 
 
 JSON_PROGRAM = """
-import logging, sys, warnings
+import logging, sys, threading, warnings
 from trueup.config import load_settings
 from trueup.observe.lines import configure_logging
 configure_logging(load_settings(overrides={"log_format": "json"}))
@@ -323,6 +323,18 @@ logging.getLogger("psycopg.pool").warning("error connecting in %r: %s", "mine", 
 logging.getLogger("uvicorn.error").error("down", exc_info=ValueError("x"))
 logging.getLogger("asyncio").error("Task exception was never retrieved")
 warnings.warn("old", DeprecationWarning)
+def fail():
+    raise ValueError("geheim=1 in a thread")
+class Broken:
+    def __del__(self):
+        raise OSError("in a destructor")
+for target in (fail, sys.exit):
+    thread = threading.Thread(target=target, name="feed")
+    thread.start()
+    thread.join()
+del thread, target
+Broken()
+raise RuntimeError("a bug")
 """
 
 
@@ -337,6 +349,17 @@ def test_every_line_is_json_whoever_logs() -> None:
         "uvicorn.error",
         "asyncio",
         "py.warnings",
+        "py.uncaught",
+        "py.uncaught",
+        "py.uncaught",
+    ]
+    messages = [str(line["message"]) for line in lines[-3:]]
+    assert messages[0] == "thread feed ended: ValueError"
+    assert "Broken.__del__" in messages[1]
+    assert messages[2] == "the program ended: RuntimeError"
+    assert [str(line["traceback"]).strip().splitlines()[-1] for line in lines[-2:]] == [
+        "OSError: in a destructor",
+        "RuntimeError: a bug",
     ]
 
 

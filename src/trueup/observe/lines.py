@@ -6,10 +6,12 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
+from types import TracebackType
 from typing import Any, TextIO
 
 import orjson
@@ -23,6 +25,7 @@ from trueup.texts import MAX_FACT, clean, clean_fact
 # The attributes of every record; others are facts from `extra=`.
 _OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
+UNCAUGHT = "py.uncaught"  # a logger beside Python's own "py.warnings"
 DRIVER_EVERY = 60.0  # seconds
 MAX_KINDS = 1_000  # kinds of records that are remembered
 _MESSAGE_WIDTH = 20  # fits most messages; a longer one moves its fields to the right
@@ -57,7 +60,7 @@ def configure_logging(settings: Settings, stream: TextIO | None = None, *, logge
 
 def _configure_others(settings: Settings, stream: TextIO) -> None:
     """Lines of the application and of other libraries look like ours, unless the application handles them. So do Python's warnings
-    where our lines are JSON."""
+    and errors that nothing catches where our lines are JSON."""
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, LinesHandler)]:
         root.removeHandler(handler)
@@ -66,6 +69,32 @@ def _configure_others(settings: Settings, stream: TextIO) -> None:
         root.addHandler(lines)
         if isinstance(lines.formatter, JsonLines):
             logging.captureWarnings(True)
+            _capture_errors()
+
+
+def _capture_errors() -> None:
+    """Make a record of an error that ends the program or a thread, or that a destructor raises; Python would print many lines. An
+    application's own hooks stay."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = lambda kind, error, trace: _uncaught("the program ended", kind, error, trace)
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _thread_ended
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = lambda why: _uncaught(
+            f"{why.err_msg or 'ignored'}: {why.object!r}", why.exc_type, why.exc_value, why.exc_traceback
+        )
+
+
+def _thread_ended(why: threading.ExceptHookArgs) -> None:
+    if why.exc_type is not SystemExit:  # which ends a thread silently
+        name = "a thread" if why.thread is None else f"thread {why.thread.name}"
+        _uncaught(f"{name} ended", why.exc_type, why.exc_value, why.exc_traceback)
+
+
+def _uncaught(
+    message: str, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None
+) -> None:
+    logging.getLogger(UNCAUGHT).error("%s: %s", message, kind.__qualname__, exc_info=(kind, error or kind(), trace))
 
 
 def _configure_driver(settings: Settings, stream: TextIO) -> None:
