@@ -69,6 +69,33 @@ async def test_ids_of_no_job_are_named_however_they_are_given(shop: App, action:
         await getattr(shop.jobs, action)(given)
 
 
+CONDITIONS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("kind", "queue", "schedule", "error_contains"), ("", 5, b"send", ["send"], True)),
+    "min_attempts": (-1, "3", None, True, 1.5, 2**31),
+    "arguments": ({}, "to=3", [("to", 3)], {3: 3}, 3),
+    "older_than": ("", "soon", True, [1]),
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+async def test_what_is_no_condition_is_refused_and_no_job_is_touched(shop: App, database_url: str, name: str) -> None:
+    """It would be ignored, or found in every job: `error_contains=os.environ.get("CAUSE", "")`."""
+    before = state(database_url)
+    for given in CONDITIONS[name]:
+        for act in ("list", "count", "cancel_all", "revive_all", "discard_all", "hurry_all"):
+            with pytest.raises(ConfigError, match=f"^{name}="):
+                await getattr(shop.jobs, act)(**{name: given})
+    assert state(database_url) == before
+
+
+async def test_what_is_no_state_is_refused(shop: App) -> None:
+    for given in (5, "", ["dead", 5], {"dead": 1}, b"dead"):
+        with pytest.raises(ConfigError, match=r"^state"):
+            await shop.jobs.count(state=given)
+    with pytest.raises(TypeError, match=r"takes no stat; did you mean state\?"):
+        await shop.jobs.count(stat="dead")  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("action", ["release", "discard"])
 async def test_what_are_no_keys_is_refused_and_no_row_is_touched(shop: App, database_url: str, action: str) -> None:
     before = state(database_url)

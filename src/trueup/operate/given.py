@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from trueup.errors import ConfigError
 
 MAX_DIGITS = 19  # of 2**63 - 1
+MAX_ATTEMPTS = 2**31 - 1  # of PostgreSQL's integer
 MAX_LIST = 10_000  # jobs, ticks or sweeps in one answer
 
 
@@ -31,14 +32,30 @@ def check_limit(name: str, given: object, most: int, *, least: int = 1) -> None:
         raise ConfigError(f"{name}={given!r}: from {least} to {most:,}")
 
 
+def text_condition(name: str, given: object) -> str | None:
+    """Raises ConfigError for what is no text, and for an empty one: as a part of a text it would be in every job."""
+    if given is not None and not (isinstance(given, str) and given):
+        raise ConfigError(f"{name}={given!r}: give a text, or omit it")
+    return given
+
+
+def arguments_condition(given: object) -> Mapping[str, Any] | None:
+    """Raises ConfigError for what names no argument."""
+    if given is not None and not (
+        isinstance(given, Mapping) and given and all(isinstance(each, str) for each in given)
+    ):
+        raise ConfigError(f"arguments={given!r}: give names and values, such as {{'tenant': 'acme'}}, or omit it")
+    return given
+
+
 def numbers_of(given: object) -> list[int]:
     """Raises ConfigError for what is not a collection of ids."""
-    return [number_of(each) for each in _listed("ids", given, "[17, 18]")]
+    return [number_of(each) for each in listed("ids", given, "[17, 18]")]
 
 
 def row_keys(given: object) -> list[str]:
     """Raises ConfigError for what is not a collection of keys."""
-    return [row_key(each) for each in _listed("keys", given, "['17', '18']")]
+    return [row_key(each) for each in listed("keys", given, "['17', '18']")]
 
 
 def row_key(given: object) -> str:
@@ -47,7 +64,7 @@ def row_key(given: object) -> str:
     return given
 
 
-def _listed(name: str, given: object, such_as: str) -> list[object]:
+def listed(name: str, given: object, such_as: str) -> list[object]:
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise ConfigError(f"{name}={given!r}: give a list, such as {such_as}")
     return list(given)

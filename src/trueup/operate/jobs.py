@@ -19,8 +19,18 @@ from trueup.jobs.payload import encode_result
 from trueup.jobs.records import JobCount, JobDetails, JobFilter, JobPage, JobSummary, Pause, QueueDepth
 from trueup.jobs.states import FINAL, LIVE, JobState
 from trueup.operate.acting import Acting, Recorder
-from trueup.operate.given import MAX_LIST, check_limit, number_of, numbers_of
+from trueup.operate.given import (
+    MAX_ATTEMPTS,
+    MAX_LIST,
+    arguments_condition,
+    check_limit,
+    listed,
+    number_of,
+    numbers_of,
+    text_condition,
+)
 from trueup.operate.operating import Operating, twin
+from trueup.options import check_known
 from trueup.store.actions import Action
 from trueup.store.jobs import Jobs
 from trueup.store.pauses import What
@@ -331,20 +341,23 @@ class Operations(Operating):
 
 def job_filter(state: str | Sequence[str] | None, kind: str | None, matching: Matching) -> JobFilter:
     """The conditions as a value. Raises ConfigError or InvalidArguments naming one that cannot be."""
-    states = [state] if isinstance(state, str) else list(state or JobState)
+    states: list[object] = (
+        [state] if isinstance(state, str) else listed("state", state or JobState, "['queued', 'dead']")
+    )
     if unknown := [each for each in states if each not in LIVE | FINAL]:
         raise ConfigError(f"state {unknown[0]!r}: there are {', '.join(JobState)}")
-    if unknown := sorted(matching.keys() - Matching.__annotations__.keys()):
-        raise TypeError(f"jobs cannot be selected by {', '.join(unknown)}")
-    older_than, arguments = matching.get("older_than"), matching.get("arguments")
+    check_known("the selection of jobs", matching, (*Matching.__annotations__, "state", "kind"))
+    least_attempts = matching.get("min_attempts", 0)
+    check_limit("min_attempts", least_attempts, MAX_ATTEMPTS, least=0)
+    arguments, older_than = arguments_condition(matching.get("arguments")), matching.get("older_than")
     return JobFilter(
         tuple(str(each) for each in states),
-        kind,
-        matching.get("queue"),
-        matching.get("schedule"),
-        matching.get("min_attempts", 0),
+        text_condition("kind", kind),
+        text_condition("queue", matching.get("queue")),
+        text_condition("schedule", matching.get("schedule")),
+        least_attempts,
         None if arguments is None else encode_result(dict(arguments), MAX_ARGUMENTS, "arguments"),
-        matching.get("error_contains"),
+        text_condition("error_contains", matching.get("error_contains")),
         None if older_than is None else duration_of("older_than", older_than).total_seconds(),
     )
 
