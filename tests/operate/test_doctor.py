@@ -23,6 +23,7 @@ from tests.support.ports import number, reserve
 from tests.support.watching import Watched
 from trueup import App
 from trueup.events import NaiveTimestamp
+from trueup.operate import checks
 from trueup.operate.checks import Finding
 from trueup.operate.doctor import Limits, Machine, examine
 from trueup.store.doctor import _expected
@@ -368,6 +369,24 @@ def test_a_role_that_may_not_read_and_a_server_that_is_away_are_findings(url: st
         nowhere = f"postgresql://shop:geheim@127.0.0.1:{number(nobody)}/shop"
         (finding,) = asyncio.run(App(nowhere).examine())
     assert_says(finding, "database", "error", "cannot connect to postgresql://shop:***@", "start PostgreSQL")
+
+
+def test_a_database_that_does_not_answer_is_a_finding_and_keeps_no_one_waiting(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Monitoring that asks each minute would wait, too, and take one connection after the other."""
+
+    async def ask() -> tuple[Finding, ...]:
+        async with App(url) as app:
+            return (*(await app.check()).findings, *await app.examine())
+
+    monkeypatch.setattr(checks, "ANSWER_WITHIN", 0.5)
+    with changed(url, "begin; lock table trueup.schedules", "rollback"), psycopg.connect(url) as connection:
+        findings = asyncio.run(ask())
+        (advised,) = {STATEMENT.findall(each.advice)[0] for each in findings}
+        waiting = connection.execute(advised.encode()).fetchall()
+    assert [(each.check, each.severity) for each in findings] == [("database", "error")] * 2
+    assert waiting == []  # what was asked is given up on the server, too
 
 
 def test_few_connections_left_are_noticed(url: str) -> None:

@@ -7,9 +7,11 @@ it is decided here, purely. A check is well while it measures no more than is al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 from trueup.config import CHECKS
 from trueup.errors import DatabaseUnavailable
@@ -18,6 +20,8 @@ from trueup.store.db.connect import NOT_ALLOWED, RETRYABLE, is_away, unavailable
 from trueup.store.health import Health, Measured
 from trueup.store.store import Store
 from trueup.texts import describe
+
+T = TypeVar("T")
 
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
@@ -37,6 +41,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
     }
 )
 
+ANSWER_WITHIN = 45.0  # seconds; longer than the usual pool_timeout, after which the error says more
 FOLLOWS = frozenset({"ticks", "overdue_rows", "overdue_jobs"})  # follow from a fleet without workers
 
 
@@ -55,6 +60,14 @@ class Finding:
     advice: str
     value: float = 1.0
     allowed: float = 0.0
+
+
+SILENT = Finding(
+    "database",
+    "error",
+    f"the database has not answered within {ANSWER_WITHIN:g} s: it is overloaded, or another session has locked a table",
+    "see who waits for whom: select pid, pg_blocking_pids(pid), query from pg_stat_activity where wait_event_type = 'Lock'",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +95,23 @@ def judge(measured: Iterable[Measured], limits: Mapping[str, float | None]) -> t
 
 
 async def check(store: Store, limits: Mapping[str, float | None] | None = None) -> Report:
-    """Run every check now. A database that is unreachable or not migrated is a finding, not an error."""
+    """Run every check now. A database that is unreachable, silent or not migrated is a finding, not an error."""
+    return await in_time(_checked(store, limits), Report((SILENT,)))
+
+
+async def in_time(answer: Coroutine[Any, Any, T], otherwise: T) -> T:
+    """The answer, or `otherwise` if it takes too long: who asks from outside must not wait behind a lock, perhaps for ever."""
+    waiting = asyncio.timeout(ANSWER_WITHIN)
+    try:
+        async with waiting:
+            return await answer
+    except TimeoutError:
+        if not waiting.expired():
+            raise
+        return otherwise
+
+
+async def _checked(store: Store, limits: Mapping[str, float | None] | None) -> Report:
     health = Health(store.pool, store.statements)
     try:
         refusal = await health.refusal()

@@ -14,7 +14,7 @@ from trueup.config import Settings, redis_urls
 from trueup.dsn import mask
 from trueup.errors import ConfigError, DatabaseUnavailable
 from trueup.events import Event, Events, IndexMissing, NaiveTimestamp
-from trueup.operate.checks import Finding, away, refused
+from trueup.operate.checks import SILENT, Finding, away, in_time, refused
 from trueup.program import typed
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
@@ -59,10 +59,10 @@ async def examine(
     limits: Limits = Limits(),  # noqa: B008 - it is frozen
     machine: Machine = Machine(),  # noqa: B008
 ) -> tuple[Finding, ...]:
-    """All findings; a database that is unreachable, or refuses, is one of them. Raises psycopg's other errors."""
+    """All findings; a database that is unreachable or silent, or refuses, is one of them. Raises psycopg's other errors."""
     try:
         async with Explained(store):
-            return await _examined(store, settings, declared, limits, machine)
+            return await in_time(_examined(store, settings, declared, limits, machine), (SILENT,))
     except DatabaseUnavailable as error:
         return away(error).findings
     except NOT_ALLOWED as error:
