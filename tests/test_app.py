@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from trueup import App, Finding
@@ -49,6 +51,29 @@ async def test_the_old_name_of_jobs_still_works_and_says_so(app: App) -> None:
     with pytest.warns(DeprecationWarning, match="app.jobs"):
         old = app.operations
     assert type(old) is type(app.jobs)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        ["down"],
+        [("gateway", "error", "down", "up")],
+        [Finding("gateway", "critical", "down", "restart it")],
+        Finding("gateway", "error", "down", "restart it"),
+    ],
+    ids=["nothing", "texts", "tuples", "a severity that is none", "a single one"],
+)
+async def test_an_examination_that_returns_no_findings_is_itself_one(app: App, given: Any) -> None:
+    """A text would end the doctor with a traceback, and `critical` would not make it exit with 1."""
+
+    async def gateway() -> Any:
+        return given
+
+    app.on_examine(gateway)
+    (found,) = [each for each in await app.examine() if each.check in ("gateway", "examine")]
+    assert (found.check, found.severity) == ("examine", "error")
+    assert "gateway failed: TypeError" in found.problem
 
 
 async def test_on_examine_adds_findings_and_a_failing_examination_is_one(app: App) -> None:

@@ -15,6 +15,7 @@ from trueup.dsn import mask
 from trueup.errors import ConfigError, DatabaseUnavailable
 from trueup.events import Event, Events, IndexMissing, NaiveTimestamp
 from trueup.operate.checks import SILENT, Finding, away, in_time, refused
+from trueup.options import shown
 from trueup.program import typed
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
@@ -101,12 +102,18 @@ async def examine_others(others: Iterable[Callable[[], Awaitable[Iterable[Findin
 async def _examine_other(examine: Callable[[], Awaitable[Iterable[Finding]]]) -> list[Finding]:
     try:
         async with asyncio.timeout(OTHERS_WITHIN):
-            return list(await examine())
+            return [_checked(each) for each in await examine()]
     except Exception as error:  # a user's code
         name = getattr(examine, "__qualname__", None) or type(examine).__qualname__
         why = describe(error) or f"no answer within {OTHERS_WITHIN:g} s"
         advice = "correct it, or the service that it examines; it is registered with app.on_examine"
         return [Finding("examine", "error", f"{name} failed: {type_name(error)}: {why}", advice)]
+
+
+def _checked(given: object) -> Finding:
+    if not isinstance(given, Finding) or given.severity not in ("error", "warning"):
+        raise TypeError(f"it returned {shown(given)} and not a trueup.Finding with the severity 'error' or 'warning'")
+    return given
 
 
 def _skew(sent: datetime, there: datetime, received: datetime) -> float:
