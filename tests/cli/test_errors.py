@@ -71,6 +71,21 @@ def test_a_reader_of_json_gets_nothing_after_an_error_and_a_person_its_text(cli:
     assert result.err.startswith("error: ")
 
 
+@pytest.mark.parametrize("command", ["--version", "config --json"])
+def test_a_full_disk_under_standard_output_is_an_error_of_one_line(command: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "trueup.cli", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: a file cannot be written: No space left on device;")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_an_unknown_setting_in_the_environment_is_named(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRUEUP_CONCURENCY", "5")
     result = bare_cli("config")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -18,6 +19,7 @@ from trueup.observe.printable import printable
 
 WRONG = 1  # something was found to be wrong
 USAGE = 2  # the command or the configuration is wrong
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # where a file is written, which may be standard output
 INTERRUPTED = 130  # as shells count it: 128 + SIGINT
 
 # Newer releases of typer carry a copy of click and older ones need click itself; this is ClickException in both.
@@ -35,6 +37,10 @@ def report(error: Exception) -> int:
     if isinstance(error, TrueupError):
         say_error(str(error))
         return USAGE if isinstance(error, ConfigError | InvalidArguments | UnknownKind | WrongUsage) else WRONG
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        _silence_output()  # or what could not be written would be tried again at the end
+        say_error(f"a file cannot be written: {error.strerror}; free some space, or write the output elsewhere")
+        return WRONG
     return _report_database(error)
 
 
