@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
@@ -397,6 +397,47 @@ def test_settings_cannot_be_changed(project: Path) -> None:
         loaded.concurrency = 5  # type: ignore[misc]
     with pytest.raises(TypeError):
         loaded.queues["b"] = None  # type: ignore[index]
+
+
+NO_VALUES = {"digits": " = 0x" + "f" * 6000, "nested": ".a" * 3000 + " = 1", "table": " = {a = 1}"}
+TABLES = {("queues", "table")}  # of how many jobs at a time
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name in SETTINGS for value in NO_VALUES if (name, value) not in TABLES]
+)
+def test_no_value_of_a_file_is_more_than_a_configuration_error(tmp_path: Path, name: str, value: str) -> None:
+    (tmp_path / "trueup.toml").write_text(f"{name}{NO_VALUES[value]}\n")
+    with pytest.raises(ConfigError, match=f"{name} in .*trueup.toml: "):
+        load_settings(environ={}, directory=tmp_path)
+
+
+NO_FILES: dict[str, Callable[[Path], object]] = {
+    "a directory": Path.mkdir,  # what Docker makes of a bind mount without a file on the host
+    "a pipe": os.mkfifo,
+    "a link to itself": lambda path: path.symlink_to(path),
+    "a link to nothing": lambda path: path.symlink_to(path.with_name("gone")),
+    "a link to a device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("name", ["trueup.toml", "pyproject.toml"])
+@pytest.mark.parametrize("make", NO_FILES.values(), ids=NO_FILES)
+def test_what_has_the_name_of_the_file_and_is_none_is_not_passed_over(
+    tmp_path: Path, name: str, make: Callable[[Path], object]
+) -> None:
+    (tmp_path / "trueup.toml").write_text("concurrency = 7\n")
+    directory = tmp_path / "below"
+    directory.mkdir()
+    make(directory / name)
+    with pytest.raises(ConfigError, match=f"{name} is not a file"):
+        load_settings(environ={}, directory=directory)
+
+
+@pytest.mark.parametrize(("name", "table"), [("trueup.toml", ""), ("pyproject.toml", "[tool.trueup]\n")])
+def test_a_byte_order_mark_before_the_settings_is_not_a_part_of_them(tmp_path: Path, name: str, table: str) -> None:
+    (tmp_path / name).write_text(f"{table}concurrency = 7\n", encoding="utf-8-sig")
+    assert load_settings(environ={}, directory=tmp_path).concurrency == 7
 
 
 @pytest.mark.parametrize("name", ["trueup.toml", "pyproject.toml"])

@@ -18,9 +18,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
 
+def written(value: object) -> str:
+    """`repr(value)`, or what kind of value it is where that raises: nested too deeply, more digits than Python writes."""
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"a {type(value).__name__} whose repr raised {type(error).__name__}"
+
+
 def shown(value: object) -> str:
     """A value for an error: whole or not at all, because masking cannot find the password in half a URL."""
-    text = repr(value)
+    text = written(value)
     return text if len(text) <= MAX_SHOWN else f"a {type(value).__name__} of {len(text)} characters"
 
 

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from trueup.dsn import Secret, check_dsn, libpq_url, mask
 from trueup.durations import format_duration, parse_duration
 from trueup.errors import ConfigError
+from trueup.options import written
 
 T = TypeVar("T")
 
@@ -27,8 +28,8 @@ class Kind(Generic[T]):
 
 def _wrong(value: object, expected: str) -> ConfigError:
     # Cut after masking: half a URL does not show where its password ends.
-    written = repr(mask(value)[:200]) if isinstance(value, str) else mask(repr(value))[:200]
-    return ConfigError(f"{written} is not {expected}")
+    shown = repr(mask(value)[:200]) if isinstance(value, str) else mask(written(value))[:200]
+    return ConfigError(f"{shown} is not {expected}")
 
 
 def text(expected: str, fits: Callable[[str], object]) -> Kind[str]:
@@ -40,9 +41,13 @@ def text(expected: str, fits: Callable[[str], object]) -> Kind[str]:
     return Kind(read)
 
 
+def _word(value: object) -> str:
+    return (value if isinstance(value, str) else written(value)).lower()
+
+
 def choice(*words: str) -> Kind[str]:
     def read(value: object) -> str:
-        word = str(value).lower()
+        word = _word(value)
         if word not in words:
             raise _wrong(value, f"one of {', '.join(words)}")
         return word
@@ -88,8 +93,8 @@ def duration(low: str, high: str) -> Kind[timedelta]:
     def read(value: object) -> timedelta:
         duration = parse_duration(value)
         if not lowest <= duration <= highest:
-            written = format_duration(value) if isinstance(value, timedelta) else value
-            raise _wrong(written, f"a duration from {low} to {high}")
+            shown = format_duration(value) if isinstance(value, timedelta) else value
+            raise _wrong(shown, f"a duration from {low} to {high}")
         return duration
 
     return Kind(read, format_duration)
@@ -99,7 +104,7 @@ _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0":
 
 
 def _read_bool(value: object) -> bool:
-    meant = _WORDS.get(str(value).lower()) if isinstance(value, bool | int | str) else None
+    meant = _WORDS.get(_word(value))
     if meant is None:
         raise _wrong(value, f"one of {', '.join(_WORDS)}")
     return meant
@@ -154,7 +159,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9._:/*-]{1,253}")
 
 def _read_list(value: object, item: re.Pattern[str], expected: str) -> tuple[str, ...]:
     """From a text with commas between the items, or a list of them."""
-    given = value.split(",") if isinstance(value, str) else value
+    given = value.split(",") if isinstance(value, str) else () if isinstance(value, Mapping) else value
     items = [each.strip() if isinstance(each, str) else each for each in given] if isinstance(given, Iterable) else []
     if not items or not all(isinstance(each, str) and item.fullmatch(each) for each in items):
         raise _wrong(value, expected)
@@ -202,7 +207,7 @@ def _read_limit(name: str, limit: object) -> float | None:
         return None
     if name in AGES:
         return parse_duration(limit).total_seconds()
-    number = re.fullmatch("[0-9]{1,9}", str(limit))
+    number = re.fullmatch("[0-9]{1,9}", _word(limit))
     if number is None:
         raise _wrong(limit, f"a limit of {name}; write a whole number, or off")
     return float(number[0])

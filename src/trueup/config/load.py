@@ -123,7 +123,7 @@ def _from_file(directory: Path, problems: list[str]) -> Iterator[_Given]:
 
 def _find_file(directory: Path) -> Path | None:
     places = (place / name for place in (directory, *directory.parents) for name in ("trueup.toml", "pyproject.toml"))
-    return next((place for place in places if _is_file(place)), None)
+    return next(filter(_is_there, places), None)
 
 
 def _whose(path: Path) -> str | None:
@@ -136,11 +136,14 @@ def _whose(path: Path) -> str | None:
     return "every user can write to it" if path.stat().st_mode & stat.S_IWOTH else None
 
 
-def _is_file(path: Path) -> bool:
+def _is_there(path: Path) -> bool:
+    """Whether anything has this name. A link to nothing, or the directory that Docker makes for a bind mount of a file that does
+    not exist, must not leave a process with the settings of a parent directory, or with none."""
     try:
-        return path.is_file()
-    except PermissionError:  # a parent that this user may not enter
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # also a parent that this user may not enter
         return False
+    return True
 
 
 @lru_cache(maxsize=1)  # a process with many Apps reads the same file each time
@@ -149,8 +152,10 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _read_file(path: Path) -> dict[str, object]:
+    if not path.is_file():  # reading a pipe or a device might never end
+        raise ConfigError(f"{path} is not a file")
     try:
-        table = _parse(path.read_text(encoding="utf-8"))
+        table = _parse(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     except RecursionError:
