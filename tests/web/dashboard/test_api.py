@@ -254,11 +254,39 @@ def test_what_cannot_be_is_refused_with_a_sentence(
     assert answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "where"),
+    [
+        (method, path, where)
+        for method, path in OPERATIONS
+        for where in ("params", "json")
+        if path != "/sources" and (where, method) != ("json", "GET")
+    ],
+)
+def test_a_name_that_means_nothing_is_refused(client: httpx.Client, method: str, path: str, where: str) -> None:
+    """`{"kinds": "mail"}` to /jobs-matching/discard would be all dead jobs."""
+    path = path.format(source="shop", id=1, name="settle_books", action="cancel", run=1)
+    answer = client.request(method, path, **({"json": {}} | {where: {"kinds": "mail"}}))
+    assert answer.status_code == 422
+
+
+@pytest.mark.parametrize("name", ["kind", "queue", "schedule", "error", "older"])
+@pytest.mark.parametrize("empty", ["", " "])
+def test_a_condition_without_a_value_is_refused_and_does_not_select_all_jobs(
+    client: httpx.Client, name: str, empty: str
+) -> None:
+    assert client.post("/shop/jobs-matching/cancel", json={name: empty}).status_code in (409, 422)
+    assert client.get("/shop/jobs", params={name: empty}).status_code in (409, 422)
+
+
 @cache
 def described(address: str) -> Any:
     schema = schemathesis.openapi.from_dict(document("/api/v1"))
     schema.config.base_url = f"{address}/api/v1"
     return schema
+
+
+NEEDED = {"/row": {"key": "70311"}, "/backfill": {"start": "2026-03-07T00:00Z", "end": "2026-03-10T00:00Z"}}
 
 
 @pytest.mark.parametrize("path", [path for method, path in OPERATIONS if method == "GET"])
@@ -267,9 +295,7 @@ def test_what_it_answers_has_the_type_that_it_documents(reader: httpx.Client, ke
     name = "ship_paid_orders" if "/reconcilers/" in path else "settle_books"
     answer = reader.get(
         path.format(source="shop", id=job["id"], name=name),
-        params={"key": "70311", "start": "2026-03-07T00:00Z", "end": "2026-03-10T00:00Z"}
-        if path.endswith(("/row", "/backfill"))
-        else {},
+        params=next((asked for end, asked in NEEDED.items() if path.endswith(end)), {}),
     )
     assert answer.status_code == 200, answer.text
     described(kept)[path]["GET"].validate_response(schemathesis.Response.from_httpx(answer, verify=True))

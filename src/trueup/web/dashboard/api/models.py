@@ -15,11 +15,18 @@ from trueup.store.views import MAX_ID
 from trueup.store.workers import Downtime
 from trueup.web.dashboard.dry_runs import MAX_ROWS, ROWS
 
+CONDITION = Field(min_length=1, max_length=200)
 State = Literal["queued", "running", "done", "dead", "cancelled"]
 
 
 class Model(BaseModel):
     model_config = ConfigDict(from_attributes=True, extra="ignore")
+
+
+class Asked(BaseModel):
+    """What a request says. A name that means nothing here is refused: a condition that is left out selects more jobs."""
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
 
 class Problem(Model):
@@ -40,7 +47,7 @@ class Overview(Model):
     workers_alive: int
 
 
-class FlowQuery(Model):
+class FlowQuery(Asked):
     window: Literal["1h", "6h", "24h"] = "1h"
 
 
@@ -82,17 +89,17 @@ class JobList(Model):
     next: int | None
 
 
-class JobFilter(Model):
+class JobFilter(Asked):
     """Conditions that all hold."""
 
     state: list[State] = []
-    kind: Annotated[str, Field(max_length=200)] | None = None
-    queue: Annotated[str, Field(max_length=200)] | None = None
-    schedule: Annotated[str, Field(max_length=200)] | None = None
-    arg: list[Annotated[str, Field(max_length=200)]] = []
-    error: Annotated[str, Field(max_length=200)] | None = None
+    kind: Annotated[str, CONDITION] | None = None
+    queue: Annotated[str, CONDITION] | None = None
+    schedule: Annotated[str, CONDITION] | None = None
+    arg: list[Annotated[str, CONDITION]] = []
+    error: Annotated[str, CONDITION] | None = None
     attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    older: Annotated[str, Field(max_length=20, description="a duration: 24h")] | None = None
+    older: Annotated[str, Field(min_length=1, max_length=20, description="a duration: 24h")] | None = None
 
 
 class JobQuery(JobFilter):
@@ -193,7 +200,7 @@ class Schedules(Model):
     schedules: list[ScheduleSummary]
 
 
-class BackfillRange(Model):
+class BackfillRange(Asked):
     """Times without an offset are in UTC. `rate` is how many runs may be enqueued: "100/s"."""
 
     start: Annotated[str, Field(max_length=40, description="such as 2031-01-01T09:00Z")]
@@ -228,7 +235,7 @@ class Runs(Model):
     runs: list[Run]
 
 
-class YearQuery(Model):
+class YearQuery(Asked):
     year: Annotated[int, Field(ge=1970, le=8999)] | None = None
 
 
@@ -315,7 +322,7 @@ class ActionList(Model):
     next: int | None
 
 
-class DryRunAsked(Model):
+class DryRunAsked(Asked):
     """`shadow` calls the handler; what it writes through trueup is rolled back, what it does elsewhere is not undone."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_ROWS)] = ROWS
@@ -348,14 +355,14 @@ class DryRun(Model):
     at: datetime
 
 
-class ActionQuery(Model):
-    actor: Annotated[str, Field(max_length=200)] | None = None
+class ActionQuery(Asked):
+    actor: Annotated[str, CONDITION] | None = None
     via: Literal["cli", "python", "web"] | None = None
-    action: Annotated[str, Field(max_length=200)] | None = None
+    action: Annotated[str, CONDITION] | None = None
     what: Literal["job", "queue", "kind", "schedule", "reconciler", "row"] | None = None
-    name: Annotated[str, Field(max_length=200)] | None = None
+    name: Annotated[str, CONDITION] | None = None
     job: Annotated[int, Field(ge=1, le=MAX_ID)] | None = None
-    within: Annotated[str, Field(max_length=20, description="a duration: 24h")] | None = None
+    within: Annotated[str, Field(min_length=1, max_length=20, description="a duration: 24h")] | None = None
     before: Annotated[int, Field(ge=1, le=MAX_ID)] | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
@@ -369,7 +376,7 @@ class Queues(Model):
     paused: list[Pause]
 
 
-class Reason(Model):
+class Reason(Asked):
     reason: Annotated[str, Field(max_length=200)] | None = None
 
 
@@ -381,19 +388,19 @@ class Recovery(Model):
     downtimes: list[Downtime]
 
 
-class RecoveryQuery(Model):
+class RecoveryQuery(Asked):
     window: Literal["6h", "24h", "7d"] = "24h"
 
 
-class NoQuery(Model):
-    pass
+class NoQuery(Asked):
+    """A query string without parameters."""
 
 
-class Nothing(Model):
+class Nothing(Asked):
     """A body without members: `{}`."""
 
 
-class Key(Model):
+class Key(Asked):
     key: Annotated[str, Field(min_length=1, max_length=1000)]
 
 
