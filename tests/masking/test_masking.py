@@ -535,3 +535,13 @@ def test_values_are_masked_inside_containers() -> None:
     assert masked["token"] is None
     assert masked["secret"] == MASK
     assert masked["headers"]["accept"] == "*/*"
+
+
+@pytest.mark.parametrize("name", ["name", "key", "Name", b"name"])
+@pytest.mark.parametrize("value", ["value", "Value"])
+def test_a_secret_is_hidden_in_values_as_in_their_text(name: str | bytes, value: str) -> None:
+    variables = [{name: "DB_PASSWORD", value: S}, {name: "COLOUR", value: "red"}]
+    masked = mask_value(variables)
+    assert S not in mask(repr(variables))
+    assert S not in repr(masked)
+    assert [*masked[1].values()] == ["COLOUR", "red"]

@@ -25,6 +25,8 @@ from trueup.masking.shapes import mask_shapes
 
 __all__ = ["MASK", "is_secret_name", "mask", "mask_named", "mask_url", "mask_value"]
 
+NAMES, VALUE = frozenset({"name", "key"}), "value"
+
 
 def mask(text: str) -> str:
     """The text with every secret in it replaced by MASK. Users, hosts, ports, databases and names of fields stay readable.
@@ -68,7 +70,11 @@ def mask_value(value: Any, depth: int = 8) -> Any:
         case Mapping() | list() | tuple() | set() | frozenset() if depth <= 0:
             return MASK
         case Mapping():
-            return {_text(key): _under(key, item, depth - 1) for key, item in value.items()}
+            hidden = VALUE if _is_a_named_secret(value) else None
+            return {
+                _text(key): MASK if _text(key).lower() == hidden else _under(key, item, depth - 1)
+                for key, item in value.items()
+            }
         case (str() | bytes() as name, str() | bytes()) if is_secret_name(_text(name)):
             return [_text(name), MASK]
         case list() | tuple() | set() | frozenset():
@@ -80,6 +86,12 @@ def _under(key: object, value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool) or not is_secret_name(_text(key)):
         return mask_value(value, depth)
     return MASK
+
+
+def _is_a_named_secret(pair: Mapping[Any, Any]) -> bool:
+    """Of `{"name": "DB_PASSWORD", "value": "…"}`, as variables and headers are listed."""
+    names = (name for key, name in pair.items() if _text(key).lower() in NAMES)
+    return any(isinstance(name, str | bytes) and is_secret_name(_text(name)) for name in names)
 
 
 def _text(key: object) -> str:
