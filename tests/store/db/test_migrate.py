@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,12 +16,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.store.test_schema import dump
 from tests.support.database import TestServer
-from tests.support.pgbouncer import PgBouncer
+from tests.support.pgbouncer import ADMIN_CONSOLE, PgBouncer
 from tests.support.urls import connection_url
 from tests.support.waiting import wait_until
 from trueup import App
 from trueup.embedded.cluster import Cluster
-from trueup.errors import ConfigError, SchemaMismatch
+from trueup.errors import ConfigError, MigrationBlocked, SchemaMismatch
 from trueup.events import Event, Events, MigrationApplied
 from trueup.store.db.migrate import Migrator, Step, all_steps, refusal
 from trueup.testing.worker import ManualWorker
@@ -28,7 +29,7 @@ from trueup.testing.worker import ManualWorker
 MIGRATE = """
 import sys, psycopg
 from trueup.store.db.migrate import Migrator, Step, all_steps
-with psycopg.connect(sys.argv[1], autocommit=True) as connection:
+with psycopg.connect(sys.argv[1], autocommit=True, prepare_threshold=None) as connection:
     print(len(Migrator(connection, "trueup", steps=[*all_steps(), *eval(sys.argv[2])]).migrate()))
 """
 
@@ -105,11 +106,11 @@ def test_each_applied_step_is_an_event(connection: psycopg.Connection) -> None:
 def test_of_five_concurrent_migrations_one_applies_each_step_and_all_succeed(
     empty_database_url: str, connection: psycopg.Connection
 ) -> None:
-    waiting = "select count(*) = 5 from pg_locks where locktype = 'advisory' and not granted"
+    waiting = "select count(*) = 7 from pg_stat_activity where datname = current_database() and backend_type = 'client backend'"
     with psycopg.connect(empty_database_url) as first:
         first.execute("select pg_advisory_xact_lock(hashtextextended('trueup migrate trueup', 0))")
         processes = [start_migrating(empty_database_url) for _ in range(5)]
-        wait_until(lambda: connection.execute(waiting).fetchone() == (True,), "all five wait for the lock", timeout=30)
+        wait_until(lambda: connection.execute(waiting).fetchone() == (True,), "all five are connected", timeout=30)
     answers = [process.communicate(timeout=30) for process in processes]
     assert [said for _, said in answers] == [""] * 5
     assert [process.returncode for process in processes] == [0] * 5
@@ -210,6 +211,39 @@ def test_migrating_through_a_pooler_leaves_no_settings_in_its_sessions(
             assert migrator.pending() == [CONCURRENTLY]
         left = {setting for each in pooler.sessions(name) for setting in each.settings}
         assert left <= {"transaction_isolation"}  # of each transaction, and none of a session's
+
+
+@pytest.mark.slow
+def test_as_many_migrations_as_a_pooler_has_connections_do_not_keep_them_from_one_another(
+    connection: psycopg.Connection, empty_database_url: str
+) -> None:
+    """As when all replicas start with `--migrate`: the one at work needs a second connection for some steps."""
+    with PgBouncer(empty_database_url, default_pool_size=2) as pooler:
+        url = pooler.url(connection.info.dbname)
+        with psycopg.connect(url) as first:
+            first.execute("select pg_advisory_xact_lock(hashtextextended('trueup migrate trueup', 0))")
+            processes = [start_migrating(url) for _ in range(4)]
+            wait_until(lambda: len(clients(pooler, connection.info.dbname)) == 5, "all four are connected", timeout=30)
+        answers = [process.communicate(timeout=60) for process in processes]
+    assert [said for _, said in answers] == [""] * 4
+    assert sum(int(applied) for applied, _ in answers) == len(OURS)
+
+
+def clients(pooler: PgBouncer, database: str) -> list[object]:
+    with psycopg.connect(pooler.url(ADMIN_CONSOLE), autocommit=True) as console:
+        return [client for client in console.execute("show clients") if client[2] == database]
+
+
+@pytest.mark.slow
+def test_a_pooler_without_a_second_connection_is_named_and_not_waited_for(
+    connection: psycopg.Connection, empty_database_url: str
+) -> None:
+    with (
+        PgBouncer(empty_database_url, default_pool_size=1) as pooler,
+        psycopg.connect(pooler.url(connection.info.dbname), autocommit=True, prepare_threshold=None) as pooled,
+        pytest.raises(MigrationBlocked, match="needs two connections at the same time, and the pooler has only one"),
+    ):
+        Migrator(pooled, "trueup").migrate(wait=timedelta(seconds=1))
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from datetime import timedelta
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import takewhile
+from threading import Event, Timer
 from typing import Any
 
 from psycopg import ClientCursor, Connection, OperationalError, errors
@@ -34,6 +35,7 @@ from trueup.durations import format_duration
 from trueup.errors import ConfigError, MigrationBlocked, SchemaMismatch
 from trueup.events import Events, MigrationApplied, MigrationWaits
 from trueup.program import typed
+from trueup.store.db.connect import PID, abort
 from trueup.store.db.load import Statements, compose
 
 DIRECTORY = files("trueup.store") / "migrations"
@@ -47,7 +49,13 @@ SEARCH_PATH = "pg_catalog, pg_temp"  # as in migrations/begin.sql
 LOCK_WAIT = timedelta(milliseconds=50)  # for one table; other sessions that want it wait as long
 PAUSES = (0.2, 2.0)  # seconds between tries: the first, and the longest
 WAIT = timedelta(minutes=5)  # in all
+TURN = 0.2  # seconds between looks whether another process still migrates
 CHECK_CLIENT = timedelta(seconds=1)
+SECOND_WITHIN = 10.0  # seconds
+NO_SECOND = (
+    "this migration needs two connections at the same time, and the pooler has only one to lend; connect directly, or raise the "
+    "pooler's pool size"
+)
 SCRIPT_NOTE = f"""\
 -- Stop at the first error (psql -v ON_ERROR_STOP=1). A step that does not get a lock within {format_duration(LOCK_WAIT)} fails and
 -- changes nothing, so that workers and producers do not queue up behind it: run the rest again once the table is free.
@@ -194,8 +202,7 @@ class Migrator:
         if CONCURRENTLY.search(text):
             self._run_concurrently(text)
             return
-        info = self._connection.info
-        with Connection.connect(info.dsn, password=info.password or None, autocommit=True) as other:
+        with self._second() as other:
             for statement in _split(text):
                 with other.transaction():
                     other.execute(self._statements["migrations/begin"])
@@ -216,7 +223,7 @@ class Migrator:
             [str(given), f"-csearch_path={SEARCH_PATH.replace(' ', '')}", *(f"-c{each}=0" for each in timeouts)]
         )
         try:
-            other = Connection.connect(info.dsn, password=info.password or None, options=options, autocommit=True)
+            other = self._second(options=options)
         except OperationalError as error:
             if "startup parameter" not in str(error):
                 raise
@@ -227,20 +234,50 @@ class Migrator:
             for statement in _split(text):
                 other.execute(statement)
 
+    def _second(self, **options: Any) -> Connection[Any]:
+        """Raises MigrationBlocked where a pooler has no other connection to lend than ours: it would wait for us, and we for it."""
+        info = self._connection.info
+        password = info.password or None
+        other = Connection.connect(info.dsn, password=password, autocommit=True, prepare_threshold=None, **options)
+        late = Event()
+
+        def give_up() -> None:
+            late.set()
+            abort(other)
+
+        timer = Timer(SECOND_WITHIN, give_up)
+        timer.start()
+        try:
+            other.execute(PID)
+        except OperationalError as error:
+            other.close()
+            if late.is_set():
+                raise MigrationBlocked(NO_SECOND) from error
+            raise
+        finally:
+            timer.cancel()
+        return other
+
     def _limit(self, lock: timedelta) -> None:
         self._connection.execute(self._statements["migrations/limit"], {"lock": _milliseconds(lock)})
 
     @contextmanager
     def _locked(self, until: float) -> Iterator[None]:
-        """In a transaction, as the only process that migrates. Waiting for the others blocks no other session."""
-        with self._connection.transaction():
-            self._connection.execute(self._statements["migrations/begin"])
-            with suppress(errors.InvalidParameterValue), self._connection.transaction():
-                every = {"every": _milliseconds(CHECK_CLIENT)}
-                self._connection.execute(self._statements["migrations/check_client"], every)
-            self._limit(timedelta(seconds=max(until - elapsed(), 0.0)) + LOCK_WAIT)
-            self._connection.execute(self._statements["migrations/lock"], {"name": f"trueup migrate {self._schema}"})
-            yield
+        """In a transaction, as the only process that migrates. It waits for the others outside of one: a pooler has few connections to
+        lend, and the process that migrates may need a second one. Raises LockNotAvailable if another one migrates for too long."""
+        name = {"name": f"trueup migrate {self._schema}"}
+        while True:
+            with self._connection.transaction():
+                self._connection.execute(self._statements["migrations/begin"])
+                with suppress(errors.InvalidParameterValue), self._connection.transaction():
+                    every = {"every": _milliseconds(CHECK_CLIENT)}
+                    self._connection.execute(self._statements["migrations/check_client"], every)
+                if self._connection.execute(self._statements["migrations/lock"], name).fetchone() == (True,):
+                    yield
+                    return
+            if elapsed() > until:
+                raise errors.LockNotAvailable("another process migrates")
+            time.sleep(TURN * random.uniform(0.5, 1))  # noqa: S311
 
 
 def _split(text: str) -> list[bytes]:
