@@ -41,7 +41,7 @@ class Breaker:
         self._streak = 0
         self._unwritten: dict[
             str, ClaimedRow
-        ] = {}  # those whose outcomes were refused, for the same reason, since one was written
+        ] = {}  # whose outcomes were refused, for one reason, since one was written
         self._refusal: str | None = None  # the reason
         self.probing = False  # one row at a time, until one succeeds
         self.opened_at = 0.0
