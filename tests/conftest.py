@@ -74,10 +74,8 @@ def pytest_runtest_protocol() -> Iterator[object]:
     ran = yield
     program.place = place
     logging.captureWarnings(False)
-    if (
-        sentry := sys.modules.get("sentry_sdk")
-    ) is not None:  # it would go on to add variables to every process that starts
-        sentry.get_global_scope().set_client(None)
+    if sentry := sys.modules.get("sentry_sdk"):
+        sentry.get_global_scope().set_client(None)  # it would go on to add variables to every process that starts
     for each in _loggers():
         handlers, level, propagate, disabled = before.get(each, ([], logging.NOTSET, True, False))
         each.handlers[:], each.propagate, each.disabled = handlers, propagate, disabled
