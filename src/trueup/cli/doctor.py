@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from trueup.cli import output
 from trueup.cli.errors import WRONG
 from trueup.cli.options import with_session
-from trueup.cli.session import Session
+from trueup.cli.session import Session, note_new_server
 from trueup.dsn import mask
-from trueup.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
     from trueup.app import App
-    from trueup.operate.checks import Finding, Report
+    from trueup.operate.checks import Finding
+
+T = TypeVar("T")
 
 
 @with_session
@@ -27,51 +28,40 @@ def doctor(session: Session) -> None:
 
     Looks at poolers, clocks, old transactions, replication slots, autovacuum, indexes, just-in-time compilation, time zone data, the schema, columns without a time zone, privileges, Redis, NATS, connections, and whatever the App adds (`app.on_examine`). Nothing is changed. Exits with 1 when there is an error; warnings alone exit with 0.
     """
-    findings = _findings(session)
-    failed = any(each.severity == "error" for each in findings)
-    if session.json:
-        output.write_json({"ok": not failed, "findings": [dataclasses.asdict(each) for each in findings]})
-    else:
-        say_findings(findings)
-        if not findings:
-            output.say("ok: nothing found")
-    if failed:
-        raise typer.Exit(WRONG)
-
-
-def _findings(session: Session) -> tuple[Finding, ...]:
-    from trueup.operate.checks import away
-
-    try:
-        return session.run(lambda app: app.examine())
-    except DatabaseUnavailable as error:
-        return away(error).findings
+    findings = _asked(session, lambda app: app.examine())
+    ok = all(each.severity != "error" for each in findings)
+    _answer(session, findings, ok=ok, otherwise="ok: nothing found")
 
 
 def show_checks(session: Session) -> None:
     """`trueup status --check`. Raises Exit with 1 while anything is wrong."""
-    report = asyncio.run(_checked(session.app()))
+    report = _asked(session, lambda app: app.check())
+    checks = [dataclasses.asdict(each) for each in report.measured]
+    _answer(session, report.findings, ok=report.ok, otherwise=f"ok: {len(checks)} checks passed", checks=checks)
+
+
+def _asked(session: Session, ask: Callable[[App], Awaitable[T]]) -> T:
+    """The answer of an App that may be unable to connect, which is a finding."""
+    app = session.app()
+
+    async def answer() -> T:
+        try:
+            return await ask(app)
+        finally:
+            await app.close()
+
+    note_new_server(app.settings)
+    return asyncio.run(answer())
+
+
+def _answer(session: Session, findings: Sequence[Finding], *, ok: bool, otherwise: str, **more: object) -> None:
     if session.json:
-        found = [dataclasses.asdict(each) for each in report.findings]
-        output.write_json(
-            {"ok": report.ok, "findings": found, "checks": [dataclasses.asdict(each) for each in report.measured]}
-        )
+        output.write_json({"ok": ok, "findings": [dataclasses.asdict(each) for each in findings], **more})
     else:
-        say_findings(report.findings)
-        if report.ok:
-            output.say(f"ok: {len(report.measured)} checks passed")
-    if not report.ok:
+        for each in findings:
+            output.say(f"{each.severity}: {each.check}: {mask(each.problem)}")
+            output.say(f"    {each.advice}")
+        if not findings:
+            output.say(otherwise)
+    if not ok:
         raise typer.Exit(WRONG)
-
-
-def say_findings(findings: Sequence[Finding]) -> None:
-    for each in findings:
-        output.say(f"{each.severity}: {each.check}: {mask(each.problem)}")
-        output.say(f"    {each.advice}")
-
-
-async def _checked(app: App) -> Report:
-    try:
-        return await app.check()
-    finally:
-        await app.close()
