@@ -389,9 +389,25 @@ def test_a_database_that_does_not_answer_is_a_finding_and_keeps_no_one_waiting(
     assert waiting == []  # what was asked is given up on the server, too
 
 
-def test_few_connections_left_are_noticed(url: str) -> None:
-    (finding,) = examined(url, limits=dataclasses.replace(Limits(), connections=0.0))
-    assert_says(finding, "connections", "warning", "connections are taken", "max_connections")
+def test_few_connections_left_are_noticed_whatever_limits_them(shift_url: str) -> None:
+    database = conninfo_to_dict(shift_url)["dbname"]
+    limited = [f'alter role "{SHIFT}" connection limit', f"alter database {database} connection limit"]
+    url = make_conninfo(**conninfo_to_dict(shift_url, user=SHIFT))
+    with changed(shift_url, *(";".join(f"{each} {number}" for each in limited) for number in (40, -1))):
+        assert [each for each in examined(url) if each.check == "connections"] == []
+        found = [
+            each
+            for each in examined(url, limits=dataclasses.replace(Limits(), connections=0.0))
+            if each.check == "connections"
+        ]
+    for finding, whose, advice in zip(
+        found,
+        ("the server", f"database {database}", f'role "{SHIFT}"'),
+        ("max_connections", *limited[::-1]),
+        strict=True,
+    ):
+        assert_says(finding, "connections", "warning", f"connections of {whose} are taken", advice)
+    assert [" of 40 " in each.problem for each in found] == [False, True, True]
 
 
 def test_a_redis_that_is_away_is_an_error(url: str) -> None:

@@ -42,7 +42,7 @@ class Limits:
     open_for: timedelta = timedelta(hours=1)  # an active transaction
     wal_kept: float = 1 << 30  # bytes kept by a replication slot
     dead_rows: float = 50_000  # in one table, if they are also more than twice its live rows
-    connections: float = 0.8  # a share of max_connections
+    connections: float = 0.8  # a share of those that the server, the database or the role may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ async def _examined(
     sent = machine.now()
     server, pooled = await doctor.server()
     skew = _skew(sent, server.now, machine.now())
-    found = [*_server(server, limits), *_clock(skew), *(_pooler(settings) if pooled else ())]
+    found = [*_server(server), *_clock(skew), *(_pooler(settings) if pooled else ())]
+    found += _connections(await doctor.connections(), limits)
     found += _sessions(await doctor.transactions(limits.idle_for.total_seconds(), limits.open_for.total_seconds()))
     found += _slots(await doctor.slots(limits.wal_kept))
     refusal = await Health(store.pool, store.statements).refusal()
@@ -135,7 +136,7 @@ def _clock(skew: float) -> Iterator[Finding]:
         )
 
 
-def _server(server: facts.ServerFacts, limits: Limits) -> Iterator[Finding]:
+def _server(server: facts.ServerFacts) -> Iterator[Finding]:
     if server.standby:
         yield Finding(
             "standby",
@@ -157,13 +158,17 @@ def _server(server: facts.ServerFacts, limits: Limits) -> Iterator[Finding]:
             "autovacuum or track_counts is off: dead rows pile up, and claims get slower over time",
             "alter system set autovacuum = on; alter system set track_counts = on; select pg_reload_conf()",
         )
-    if server.connections > limits.connections * server.places:
-        yield Finding(
-            "connections",
-            "warning",
-            f"{server.connections} of {server.places} connections are taken",
-            "raise max_connections, lower pool_size, or put a pooler in between; a worker needs six to ten",
-        )
+
+
+def _connections(found: Sequence[facts.Connections], limits: Limits) -> Iterator[Finding]:
+    for each in found:
+        if each.taken > limits.connections * each.places:
+            yield Finding(
+                "connections",
+                "warning",
+                f"{each.taken} of {each.places} connections of {each.whose} are taken",
+                f"raise the limit ({each.setting}), lower pool_size, or put a pooler in between; a worker needs six to ten",
+            )
 
 
 def _pooler(settings: Settings) -> Iterator[Finding]:

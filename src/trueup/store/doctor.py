@@ -19,10 +19,16 @@ class ServerFacts:
     standby: bool
     compiles: bool  # just in time
     vacuums: bool
-    places: int  # connections for roles without privileges
-    connections: int
     partitions: bool  # may create those of the history
     role: str  # as SQL writes it
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    whose: str
+    setting: str  # that limits them
+    taken: int
+    places: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,9 @@ class Doctor(Repository):
             row: Any = await cursor.fetchone()
             server = ServerFacts(*row)
             return server, server.pid != connection.info.backend_pid
+
+    async def connections(self) -> list[Connections]:
+        return [Connections(*row) for row in await self._fetch("doctor/connections")]
 
     async def transactions(self, idle: float, busy: float) -> list[OpenTransaction]:
         """Sessions that have been idle, or transactions that have been open, for longer than that many seconds."""
