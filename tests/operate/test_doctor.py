@@ -368,7 +368,15 @@ def test_a_role_that_may_not_read_and_a_server_that_is_away_are_findings(url: st
     with reserve() as nobody:
         nowhere = f"postgresql://shop:geheim@127.0.0.1:{number(nobody)}/shop"
         (finding,) = asyncio.run(App(nowhere).examine())
-    assert_says(finding, "database", "error", "cannot connect to postgresql://shop:***@", "start PostgreSQL")
+    assert_says(finding, "database", "error", "cannot connect to postgresql://shop:***@", "workers reconnect")
+
+
+def test_the_advice_on_a_server_that_refuses_is_not_to_start_it(url: str) -> None:
+    for part, given, says in (("dbname", "nothing", "createdb"), ("user", "nobody_at_all", "createuser")):
+        (finding,) = asyncio.run(App(make_conninfo(**conninfo_to_dict(url, **{part: given}))).examine())
+        assert finding.check == "database"
+        assert says in finding.problem
+        assert "start" not in finding.problem + finding.advice
 
 
 def test_a_database_that_does_not_answer_is_a_finding_and_keeps_no_one_waiting(
