@@ -231,11 +231,13 @@ class Schedules(Planning):
     async def _trigger(self, name: str, noting: Noting | None) -> int | None:
         async with self._database.transaction() as connection:
             now = await self._hold(connection, name)
-            if await self._get(connection, name) is None:
-                raise await self.no_such(name)
-            rows = await self._fire(connection, arrays(name, [now], run_at=now, reason="triggered"), now)
+            known = await self._get(connection, name) is not None
+            tick = arrays(name, [now], run_at=now, reason="triggered")
+            rows = await self._fire(connection, tick, now) if known else []
             if rows and noting is not None:
                 await noting(connection, 1, [rows[0][2]])
+        if not known:  # said outside of the transaction: its names are read on another connection
+            raise await self.no_such(name)
         return int(rows[0][2]) if rows else None
 
     async def backfill(self, name: str, moments: Sequence[datetime], noting: Noting | None = None) -> int:
