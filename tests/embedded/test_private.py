@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from trueup.embedded.cluster import Cluster
+from trueup.embedded.embedded import EmbeddedPostgres
 from trueup.embedded.private import make_private
 from trueup.errors import ConfigError
 
@@ -57,3 +59,14 @@ def test_a_directory_that_cannot_be_made_is_a_configuration_error(tmp_path: Path
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be made"):
         make_private(tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize("name", ["loop", "a\nb", "a\rb", "a\tb"])
+def test_a_path_that_no_server_can_use_is_refused_before_one_starts(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / name
+    if name == "loop":
+        directory.symlink_to(directory)
+    with pytest.raises(ConfigError, match=r"cannot be|control character"):
+        EmbeddedPostgres(directory).acquire()
+    with pytest.raises(ConfigError, match=r"cannot be|control character"):
+        Cluster(directory).start()

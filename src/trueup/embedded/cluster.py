@@ -27,7 +27,7 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from trueup.embedded import binaries, confined, datadir, locks, logfile, nonroot, postmaster, processes, sockets
-from trueup.embedded.private import make_private
+from trueup.embedded.private import make_private, resolved
 from trueup.errors import DatabaseUnavailable
 
 START_WITHIN = 60.0  # seconds; recovery after a crash replays up to max_wal_size, which takes a few on a slow disk
@@ -59,7 +59,7 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         confined: bool = False,
     ) -> None:
-        self.directory = Path(directory).resolve()
+        self.directory = resolved(Path(directory))
         self.data = self.directory / "data"
         self.log = self.directory / "server.log"
         self._lock_file = self.directory / "cluster.lock"

@@ -27,6 +27,7 @@ import psycopg
 from trueup.embedded import binaries, locks, logfile
 from trueup.embedded.cluster import Cluster
 from trueup.embedded.home import DATABASE, FAILED, LEFT, READY, Home
+from trueup.embedded.private import resolved
 from trueup.errors import DatabaseUnavailable
 
 # All in seconds. They only detect that something is badly wrong; the slowest healthy start takes less.
@@ -74,7 +75,7 @@ class EmbeddedPostgres:
         settings: Mapping[str, str] | None = None,
         linger: timedelta = LINGER,
     ) -> None:
-        self._home = Home(Path(directory).resolve())
+        self._home = Home(resolved(Path(directory)))
         self._cluster = Cluster(self._home.cluster)
         self._major = major
         self._settings = dict(settings or {})

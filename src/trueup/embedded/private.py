@@ -13,6 +13,18 @@ from trueup.embedded import nonroot
 from trueup.errors import ConfigError
 
 
+def resolved(directory: Path) -> Path:
+    """The directory itself, behind all links. Raises ConfigError for a loop of links, and for a path with a control character:
+    PostgreSQL writes the path on a line of `postmaster.pid`, and a server whose file cannot be read would run for ever."""
+    try:
+        path = directory.resolve()
+    except (OSError, RuntimeError) as error:  # up to Python 3.12 a loop is a RuntimeError
+        raise ConfigError(f"{directory} cannot be used: {error}") from error
+    if any(ord(character) < ord(" ") for character in str(path)):
+        raise ConfigError(f"{str(path)!r} contains a line break or another control character; choose another directory")
+    return path
+
+
 def make_private(directory: Path) -> None:
     """Make the directory if need be, with mode 0700, for the user PostgreSQL runs as.
 
