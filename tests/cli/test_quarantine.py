@@ -35,6 +35,14 @@ def keys(cli: Cli, name: str) -> list[str]:
     return [row["key"] for row in cli("reconcilers", "quarantine", "list", name, "--json").json]
 
 
+def test_a_key_below_zero_is_no_option_and_the_error_says_where_it_goes(cli: Cli) -> None:
+    for command in (("quarantine", "release"), ("quarantine", "discard"), ("quarantine", "show")):
+        result = cli("reconcilers", *command, "recover", "-12")
+        assert result.code == 2
+        assert "after two dashes: trueup reconcilers" in result.err
+        assert "two dashes" not in cli("reconcilers", *command, "recover", "--", "-12").err
+
+
 def test_an_empty_quarantine_says_so(cli: Cli) -> None:
     assert cli("reconcilers", "quarantine", "list").out == "no row is in quarantine\n"
     assert cli("reconcilers", "quarantine", "list", "--discarded").out == "no row was discarded\n"

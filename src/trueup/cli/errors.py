@@ -20,6 +20,7 @@ from trueup.observe.printable import printable
 WRONG = 1  # something was found to be wrong
 USAGE = 2  # the command or the configuration is wrong
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # where a file is written, which may be standard output
+NEGATIVE = re.compile(r"No such option: -\d")  # a value for the command, and an option for its parser
 INTERRUPTED = 130  # as shells count it: 128 + SIGINT
 
 # Newer releases of typer carry a copy of click and older ones need click itself; this is ClickException in both.
@@ -76,6 +77,8 @@ def _report_usage(error: Any) -> int:
         elsewhere = list(_named(unknown[1], context.find_root().command, ("trueup",))) if unknown else []
         if unknown and elsewhere:
             text = f"{unknown[0]}. It is: {', or '.join(elsewhere)}"
+        if NEGATIVE.match(text):
+            text += f"\na key below zero comes last, after two dashes: {context.command_path} … -- KEY"
         text += f"\ntry: {context.command_path} --help"
     say_error(text)
     return int(error.exit_code)
