@@ -12,7 +12,8 @@ nothing about other rows, so it is not counted and spends an attempt as usual. O
 all others waiting for ever.
 
 An outcome that the database refuses counts like a failure of its handler, in a streak of its own: that one ends when an outcome is
-written, whatever handlers return meanwhile. A row that is refused beside others that are written is a suspect at once.
+written, whatever handlers return meanwhile. A row that is refused beside others that are written is a suspect at once, and one that has failed
+before opens nothing (`Judge.of_refusal`).
 
 With `pause_by=` there is one breaker per key. Only rows of a key whose breaker is open wait, and only that key is probed.
 """

@@ -8,7 +8,7 @@ import pytest
 
 from tests.work.rows.field import NAME, Field
 from tests.work.rows.test_poison import mode_of
-from trueup import Context, Retry, Row, To
+from trueup import App, Context, Retry, Row, To
 from trueup.events import ReconcilerPaused, ReconcilerResumed, RowQuarantined
 from trueup.testing.clock import ManualClock
 
@@ -52,10 +52,13 @@ class Fixes:
         async with ctx.transaction(To("done")):
             return None
 
-    async def declare(self, field: Field, does: str = "raises", rows: int = ROWS, **options: Any) -> None:
-        await field.do("drop table things, log")
-        await field.do(TABLE.format(does=DOES[does]))
-        await field.do("insert into things (id, state) select n, 'new' from generate_series(1, %s) as n", (rows,))
+    async def declare(
+        self, field: Field, does: str = "raises", rows: int = ROWS, *, fill: bool = True, **options: Any
+    ) -> None:
+        if fill:
+            await field.do("drop table things, log")
+            await field.do(TABLE.format(does=DOES[does]))
+            await field.do("insert into things (id, state) select n, 'new' from generate_series(1, %s) as n", (rows,))
         spec, mode = mode_of(self.mode)
         table = field.app.table("things", key="id", state="state", changed_at="changed_at", **spec)
         given = {"pause_after": 3, "concurrency": 4, "batch": BATCH, "retry": RETRY, **mode, **options}
@@ -104,14 +107,32 @@ async def test_a_few_rows_that_are_refused_each_time_do_not_keep_the_others_wait
 ) -> None:
     fixes = Fixes(mode)
     await fixes.declare(field, concurrency=concurrency)
-    await field.do("update things set kind = 'bad' where id % 10 = 0")
+    await field.do("update things set kind = 'bad' where id % 5 = 0")
     await field.do("insert into refused values (%s, 'bad')", (at,))
-    assert (await field.sweep()).changed == ROWS * 9 // 10
+    assert (await field.sweep()).changed == ROWS * 4 // 5
     for _ in range(3):
         clock.advance(seconds=60)
         await field.sweep()
     assert not field.events.of(ReconcilerPaused)
-    assert len(field.events.of(RowQuarantined)) == ROWS // 10
+    assert len(field.events.of(RowQuarantined)) == ROWS // 5
+
+
+async def test_rows_that_were_refused_before_open_nothing_in_another_process(
+    field: Field, clock: ManualClock, database_url: str
+) -> None:
+    fixes = Fixes("plain")
+    await fixes.declare(field)
+    await field.do("update things set kind = 'bad' where id % 5 = 0")
+    await field.do("insert into refused values ('done', 'bad')")
+    await field.sweep()
+    other = Field(App(database_url, clock=clock))
+    async with other.app:
+        await other.manual.begin()
+        await fixes.declare(other, fill=False)
+        clock.advance(seconds=60)
+        assert (await other.sweep()).retry == ROWS // 5
+        assert not other.events.of(ReconcilerPaused)
+        await other.close()
 
 
 async def test_rows_that_are_refused_alone_are_suspects_once_another_row_is_written(

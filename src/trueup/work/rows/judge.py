@@ -73,9 +73,13 @@ class Judge:
         return Judged(self._decide(held, handled, patient=patient), breaker)
 
     def of_refusal(self, held: RowInHand, error: Exception) -> tuple[Breaker, Opens | None]:
-        """After PostgreSQL has refused to claim the row, or to write its outcome."""
+        """After PostgreSQL has refused to claim the row, or to write its outcome.
+
+        A row that has failed before opens nothing: those that never work are due again together, and without the others.
+        """
         breaker, kind = self._breakers.of(held), type_name(error)
-        opens = breaker.counts(held.row.key) and breaker.unwritten(held.row, kind)
+        counts = breaker.counts(held.row.key) and (breaker.probing or held.row.attempt <= 1)
+        opens = counts and breaker.unwritten(held.row, kind)
         said = f"{describe(error):.200}"
         return breaker, Opens(
             f"had row after row refused by PostgreSQL, the last one with {kind}: {said}"
