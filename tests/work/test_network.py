@@ -156,7 +156,9 @@ async def test_a_lost_reply_is_looked_up_and_the_job_ends_once(
         job = await act.enqueue(how)
         if back := {"retry": JobRetried, "snooze": JobSnoozed}.get(how):
             await events.seen(back, job_id=job)
-            await app.jobs.hurry([int(job)])  # not before its outcome is looked up: one that is claimed again counts as lost
+            await app.jobs.hurry(
+                [int(job)]
+            )  # not before its outcome is looked up: one that is claimed again counts as lost
         ended = {"dead": JobBuried, "cancelled": JobDropped}.get(expected, JobCompleted)
         await events.seen(ended, job_id=job)
         loss.wait()
