@@ -110,7 +110,7 @@ def test_a_schedule_that_no_running_worker_declares_is_shown_and_can_be_retired(
     assert "trueup schedules retire nightly" in cli("status").out
     assert cli("schedules", "retire", "nightly", "--reason", "moved").out == "retired schedule nightly\n"
     assert "To look at" not in cli("status").out
-    assert cli("schedules", "retire", "nightly").err == "unchanged: it has no more ticks already\n"
+    assert cli("schedules", "retire", "nightly").err == "unchanged: it is retired or finished already\n"
 
 
 def test_a_check_says_what_is_wrong_and_what_to_do(cli: Cli, database_url: str) -> None:

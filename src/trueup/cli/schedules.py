@@ -159,7 +159,7 @@ def retire(session: Session, name: Name, reason: NoteOption = "retired by a pers
         "schedule",
         name,
         "retired",
-        "it has no more ticks already",
+        "it is retired or finished already",
         lambda app: app.schedules.retire(name, reason),
     )
 
