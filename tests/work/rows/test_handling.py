@@ -439,6 +439,39 @@ async def test_a_retry_policy_of_the_users_own_that_raises_quarantines(
     assert event.reason == "its retry rule fails"
 
 
+@pytest.mark.parametrize("mode", ["plain", "claimed_as", "lease_columns", "both", "row_lock"])
+@pytest.mark.parametrize("way", ["a function", "an outcome"])
+@pytest.mark.parametrize("refusal", ["by a check", "by a trigger that keeps the row"])
+async def test_exhausted_is_written_when_the_last_outcome_is_refused(
+    field: Field, mode: str, way: str, refusal: str
+) -> None:
+    spec, options = mode_of(mode)
+    await field.do("alter table things add owner text, add until timestamptz, add version int not null default 0")
+    does = "raise 'not done'" if refusal == "by a check" else "return old"
+    await field.do(
+        "create function hinder() returns trigger language plpgsql as $$ begin"
+        f" if new.state = 'done' or new.state = 'dead' and new.id = 2 then {does}; end if; return new; end $$;"
+        "create trigger hinder before update on things for each row execute function hinder()"
+    )
+    await field.put(2)
+    seen: list[Any] = []
+
+    def exhausted(row: Row, failed: Any) -> To:
+        seen.append((row.id, failed.attempt))
+        return To("dead", note="gave up")
+
+    given = exhausted if way == "a function" else To("dead", note="gave up")
+    table = field.app.table("things", key="id", state="state", changed_at="changed_at", **spec)
+    field.fix(returning(To("done")), table=table, retry=Retry(max_attempts=1), exhausted=given, **options)
+    await field.sweep()
+    assert (await field.thing())["note"] == "gave up"
+    assert await field.known() is None
+    second = await field.known(2)
+    assert second is not None
+    assert second["state"] == "quarantined"
+    assert {(key, attempt) for key, attempt in seen} == ({(1, 1), (2, 1)} if way == "a function" else set())
+
+
 async def test_exhausted_that_the_database_refuses_quarantines(field: Field) -> None:
     await field.put()
     field.fix(raising(ValueError("boom")), retry=Retry(max_attempts=1), exhausted=To("dead", n=5000))

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 from trueup.clock import elapsed
 from trueup.durations import format_duration
+from trueup.errors import ConfigError
 from trueup.jobs.failure import MAX_MESSAGE, Failure, clean
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Change, Move, Remove, RetryAfter, SetAside, decide
 from trueup.store.db.connect import is_away, may_pass
 from trueup.store.rows.rows import Rows
+from trueup.work.rows.handling import check_outcome, made_if_possible
 from trueup.work.rows.refusals import OutcomeContested, OutcomeUndone, RowBusy
 from trueup.work.rows.reports import Reports, RowEnding
 
@@ -32,14 +34,26 @@ class Failures:
         self._reports = reports
         self.hand: RowHand | None = None  # learns which outcomes of its handlers were written or refused
 
-    def of(self, row: ClaimedRow, error: Exception, *, patient: bool = False) -> Move:
-        """The move for a row after this failed attempt. The move writes nothing to the user's row. `patient`: as for `decide`."""
-        move = decide(error, row, self._rows.reconciler, self._random, patient=patient)
-        if isinstance(move, Change | Remove):  # the outcome of exhausted= may be the one that was refused
+    def of(self, row: ClaimedRow, error: Exception, *, patient: bool = False, exhausted: bool = False) -> Move:
+        """The move for a row after this failed attempt. It writes nothing to the user's row, except for the outcome of `exhausted=`, if
+        that may be written. `patient`: as for `decide`."""
+        reconciler = self._rows.reconciler
+        made = made_if_possible(reconciler.handler.shape.make, row)
+        move = decide(error, row, reconciler, self._random, made=made, patient=patient)
+        if isinstance(move, Change | Remove):
+            if exhausted and self._may_be_written(move):
+                return move
             move = SetAside("out of attempts: its outcome was refused", Failure.of(error, row.attempt))
         if isinstance(move, SetAside) and isinstance(error, OutcomeUndone | OutcomeContested):
             return replace(move, reason=clean(f"out of attempts: {error}", MAX_MESSAGE))
         return _without_outcome(move)
+
+    def _may_be_written(self, move: Change | Remove) -> bool:
+        try:
+            check_outcome(self._rows, move.outcome)
+        except ConfigError:
+            return False
+        return True
 
     def expected(self, ending: RowEnding) -> bool:
         """Whether its row has failed, or was refused, before, and what is written may be refused again. A group has rows of one kind."""
@@ -51,7 +65,9 @@ class Failures:
         """The database refuses the outcome: choose what to write instead. False when there is no alternative left."""
         if ending.decided is None:
             ending.decided, ending.move = ending.move, self._instead(ending, error)
-            if isinstance(ending.decided, RetryAfter | SetAside):
+            if isinstance(ending.move, Change | Remove):
+                ending.decided = None  # that of exhausted= may be refused, too
+            elif isinstance(ending.decided, RetryAfter | SetAside):
                 # The move is already about a failure; it is written without its outcome.
                 ending.move = _without_outcome(ending.decided)
             ending.repeats = 0
@@ -90,13 +106,16 @@ class Failures:
         else:
             ending.move = self._instead(ending, error) if how == "undone" else self.of(ending.row, error)
             ending.counts_as = "undone" if how == "undone" else "conflict"
-        ending.decided = ending.decided or ending.move
+        if not isinstance(ending.move, Change | Remove):
+            ending.decided = ending.decided or ending.move
 
     def _instead(self, ending: RowEnding, error: Exception) -> Move:
         """The move in place of a refused outcome."""
         held = ending.held
         worked, held.worked = held.worked, False
-        return self.hand.refused(held, error) if worked and self.hand is not None else self.of(ending.row, error)
+        if worked and self.hand is not None:
+            return self.hand.refused(held, error, exhausted=True)
+        return self.of(ending.row, error)
 
     def unfit(self, ending: RowEnding, error: Exception) -> None:
         """The table cannot be written to as it is now. The failure is recorded and spends no attempt."""

@@ -246,13 +246,16 @@ class RowHand:
             held.worked = False
             self._breakers.written(held)
 
-    def refused(self, held: RowInHand, error: Exception) -> Move:
-        """The move for a row that PostgreSQL refuses to claim, or whose outcome it refuses; other rows may meet the same refusal."""
+    def refused(self, held: RowInHand, error: Exception, *, exhausted: bool = False) -> Move:
+        """The move for a row that PostgreSQL refuses to claim, or whose outcome it refuses; other rows may meet the same refusal.
+
+        `exhausted`: whether the outcome of `exhausted=` may be the next to be written.
+        """
         breaker, opens = self._judge.of_refusal(held, error)
         self._open(held, breaker, opens)
         if opens is not None:
             return RetryAfter(breaker.pause(0), Failure.of(error, held.row.attempt), spend=False)
-        return self._finisher.failures.of(held.row, error, patient=breaker.several_unwritten)
+        return self._finisher.failures.of(held.row, error, patient=breaker.several_unwritten, exhausted=exhausted)
 
     def refused_beside_others(self, held: RowInHand) -> None:
         """PostgreSQL refuses this row, and has accepted others."""
@@ -260,7 +263,8 @@ class RowHand:
 
     def _not_kept(self, held: RowInHand, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
         """A failed attempt: the handler's own transaction was rolled back, because its outcome did not stay as written."""
-        move = self._finisher.failures.of(held.row, self._finisher.reports.not_kept(held.row, outcome, how))
+        error = self._finisher.reports.not_kept(held.row, outcome, how)
+        move = self._finisher.failures.of(held.row, error, exhausted=how == "undone")
         self._settle(held, move, counts_as="undone" if how == "undone" else "conflict")
 
     def _written(self, held: RowInHand, outcome: Outcome, error: BaseException | None) -> None:

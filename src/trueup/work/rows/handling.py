@@ -88,7 +88,7 @@ class Handling:
         row = held.row
         if row.spent:
             handled.ended = _why_spent(row)
-            handled.made = _made_if_possible(self._reconciler.handler.shape.make, row)
+            handled.made = made_if_possible(self._reconciler.handler.shape.make, row)
             return
         check_readable(row.values)
         if self._reconciler.mode == "shadow":
@@ -221,7 +221,7 @@ def _why_spent(row: ClaimedRow) -> Exception:
     return ProcessDied(f"the process that held it died, {row.attempt} times")
 
 
-def _made_if_possible(make: Any, row: ClaimedRow) -> Any:
+def made_if_possible(make: Any, row: ClaimedRow) -> Any:
     try:
         return make(row.values)
     except KeyboardInterrupt:
