@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.cli.conftest import Cli
+from trueup import App
 
 
 def test_a_server_that_is_not_there_is_named_without_its_password(bare_cli: Cli) -> None:
@@ -146,3 +148,21 @@ print(sys.argv)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert "app:***@127.0.0.1:1" in result.stdout
     assert "geheim" not in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_what_an_encoding_lacks_does_not_end_a_command(database_url: str, encoding: str) -> None:
+    app = App(database_url)
+
+    @app.job
+    async def greet(name: str) -> None: ...
+
+    job = greet.enqueue_sync("Größe ✓ 日本")
+    app.close_sync()
+    environment = {**os.environ, "TRUEUP_DATABASE_URL": database_url, "PYTHONIOENCODING": encoding}
+    for arguments in (["jobs", "show", str(job.id)], ["config"]):
+        program = [sys.executable, "-m", "trueup.cli", *arguments]
+        result = subprocess.run(program, capture_output=True, env=environment, timeout=60, check=False)
+        assert result.returncode == 0, result.stderr
+        assert result.stderr == b""
+        assert "greet" in result.stdout.decode(encoding) or arguments == ["config"]

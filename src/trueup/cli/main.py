@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, MutableSequence, Sequence
+from contextlib import suppress
 from functools import cache
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -94,6 +96,14 @@ def common(
     remember(context, app, database_url, schema)
 
 
+def write_any_character() -> None:
+    """An encoding that lacks a character, as of a terminal in Latin-1, must not end a command: it is written as `\\u2713`."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # what was a file at the start, and is a pipe since, cannot be changed
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+
+
 @cache
 def command() -> Callable[..., Any]:
     """All commands with their options. Made once: that takes longer than most commands do."""
@@ -106,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     # Commands report errors themselves; `worker` has lines.
     logging.getLogger("trueup").addHandler(logging.NullHandler())
+    write_any_character()
     try:
         check_text(given)
         if arguments is None:
