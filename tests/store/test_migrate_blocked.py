@@ -166,6 +166,6 @@ def test_the_check_before_work_and_the_one_that_people_ask_for_are_the_same(data
         assert migrator.pending() == []
         refusal = migrator.refusal()
         assert refusal is not None
-        assert "install the newer trueup" in refusal
+        assert "install the newer trueup" in refusal.advice
         with pytest.raises(SchemaMismatch):
             migrator.check()
