@@ -252,15 +252,8 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
             return
         begun = elapsed()
         apart = await self._answer(ready, self._rows.settle_apart(*self._about(ready), touch=ready[0].touch))
-        if isinstance(apart, Exception):  # about none of them alone: a job that follows, or it took too long
-            await self._wait_for_table(apart)
-            self._wary[self.failures.expected(ready[0])] = 0
-            if not to_repeat(apart) and await self._has_changed(ready, apart):
-                await self._send(ready)
-            elif isinstance(apart, TIMED_OUT) or elapsed() - begun >= self._rows.search_for:
-                await self._send_singly(ready)
-            else:
-                await super()._divide(ready, apart, SLOW)
+        if isinstance(apart, Exception):
+            await self._search(ready, apart, took=elapsed() - begun)
             return
         suspect = self.failures.expected(ready[0])
         self._wary[suspect] = WARY_FOR if apart.refused else self._wary[suspect] - len(ready)
@@ -275,18 +268,30 @@ class RowFinisher(Writer[RowEnding, dict[str, Done]]):
         if (altered or of_table) and await self._has_changed(refused, of_table):
             return
         for ending in refused:
-            error = apart.refused.get(ending.row.key)
-            if error is None:
-                continue
-            if wrote and self.failures.hand is not None:
-                self.failures.hand.refused_beside_others(ending.held)
-            # The server may have had a problem just then, so the outcome is sent once more, or as often as the server asks to repeat it.
-            if ending.repeats < (self.max_repeats if to_repeat(error) else may_pass(error)):
-                ending.repeats += 1
-                ending.not_before = _together(SUSPECT_PAUSE)
-            else:
-                self._blame(ending, error)
-                ending.not_before = max(ending.not_before, _together(UNHURRIED))
+            if (error := apart.refused.get(ending.row.key)) is not None:
+                if wrote and self.failures.hand is not None:
+                    self.failures.hand.refused_beside_others(ending.held)
+                self._refuse(ending, error)
+
+    async def _search(self, ready: list[RowEnding], error: Exception, *, took: float) -> None:
+        """The error is about none of these rows alone: a job that follows from one was refused, or the statement took too long."""
+        await self._wait_for_table(error)
+        self._wary[self.failures.expected(ready[0])] = 0
+        if not to_repeat(error) and await self._has_changed(ready, error):
+            await self._send(ready)
+        elif isinstance(error, TIMED_OUT) or took >= self._rows.search_for:
+            await self._send_singly(ready)
+        else:
+            await super()._divide(ready, error, SLOW)
+
+    def _refuse(self, ending: RowEnding, error: Exception) -> None:
+        """The server may have had a problem just then, so the outcome is sent once more, or as often as the server asks to repeat it."""
+        if ending.repeats < (self.max_repeats if to_repeat(error) else may_pass(error)):
+            ending.repeats += 1
+            ending.not_before = _together(SUSPECT_PAUSE)
+        else:
+            self._blame(ending, error)
+            ending.not_before = max(ending.not_before, _together(UNHURRIED))
 
     def _blame(self, one: RowEnding, error: Exception) -> None:
         if keeps_state(error):
