@@ -200,7 +200,9 @@ async def lose_a_worker(url: str, look: str) -> None:
 
 async def repair(app: App) -> None:
     """What people do after something went wrong."""
-    found = await app.jobs.list(state="dead", error_contains=LATIN, arguments={}, older_than="1ms")
+    found = await app.jobs.list(state="dead", error_contains=LATIN, older_than="1ms")
+    said = await app.jobs.list(state="dead", arguments={"what": LATIN})
+    assert {job.kind for job in said} == {"fail"}
     assert (await app.jobs.count(state="dead", error_contains=LATIN)).any
     dead, other = (job for job in found if job.kind == "fail")
     assert dead.error is not None

@@ -56,7 +56,7 @@
   if (first) {
     first.focus({ focusVisible: true });
     const style = getComputedStyle(first);
-    if (style.outlineStyle === "none" || parseFloat(style.outlineWidth) < 2) wrong.push(`the focus cannot be seen on ${first.outerHTML.slice(0, 80)}`);
+    if (style.outlineStyle === "none" || parseFloat(style.outlineWidth) < 2) wrong.push(`the focus cannot be seen on ${first.outerHTML.slice(0, 80)} (page ${document.hasFocus()}, element ${document.activeElement === first})`);
     first.blur();
   }
   return wrong;

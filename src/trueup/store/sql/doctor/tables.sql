@@ -1,7 +1,7 @@
 -- Tables and sequences of ours: whether autovacuum is switched off for one, how many dead rows it has, and what this role may not do.
 -- Statements name a partitioned table and not its partitions, so its privileges count for them. Reads the catalogue.
 select c.relname::text,
-       exists (select from pg_options_to_table(c.reloptions || t.reloptions) as o
+       exists (select from pg_options_to_table(array_cat(c.reloptions, t.reloptions)) as o
                 where o.option_name = 'autovacuum_enabled' and not o.option_value::boolean) as unvacuumed,
        pg_stat_get_dead_tuples(c.oid)::float8 as dead, pg_stat_get_live_tuples(c.oid)::float8 as live,
        case when c.relispartition then array[]::text[]
