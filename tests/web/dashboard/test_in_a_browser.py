@@ -306,8 +306,12 @@ def test_a_schedule_is_paused_triggered_and_resumed(page: Page, address: str, ur
 
 
 def test_a_backfill_is_previewed_started_and_watched(page: Page, address: str, url: str) -> None:
-    skipped = "select count(*), min(due_at), max(due_at) from trueup.ticks where schedule = 'refresh_rates' and outcome = 'skipped'"
-    ((number, _, _),) = execute(url, skipped)
+    # Of those that are there now: a backfill also decides about what falls due meanwhile.
+    now = "'" + str(execute(url, "select now()")[0][0]) + "'"
+    skipped = (
+        f"select count(*) from trueup.ticks where schedule = 'refresh_rates' and outcome = 'skipped' and due_at < {now}"
+    )
+    ((number,),) = execute(url, skipped)
     assert isinstance(number, int)
     assert number > 5
     page.goto(f"{address}/schedules/refresh_rates")
@@ -321,12 +325,11 @@ def test_a_backfill_is_previewed_started_and_watched(page: Page, address: str, u
     run = card.locator(".run-line").first
     bar = run.locator("progress")
     expect(bar).to_have_attribute("max", str(number))
-    page.wait_for_function(
-        "Number(document.querySelector('.run-line progress')?.value) > 0"
-    )  # it moves without a reload
+    # It moves without a reload.
+    page.wait_for_function("Number(document.querySelector('.run-line progress')?.value) > 0")
     run.get_by_role("button", name="Stop").click()
     expect(run.locator(".state")).to_have_text("◆stopped")
-    ((left, _, _),) = execute(url, skipped)
+    ((left,),) = execute(url, skipped)
     assert isinstance(left, int)
     assert 0 < left < number
     page.goto(f"{address}/schedules/refresh_rates")
@@ -335,7 +338,7 @@ def test_a_backfill_is_previewed_started_and_watched(page: Page, address: str, u
     card.get_by_role("button", name=f"Fire {left} tick").click()
     expect(run.locator(".state")).to_have_text("●done")
     expect(run).to_contain_text(f"{left} of ")
-    assert execute(url, skipped) == [(0, None, None)]
+    assert execute(url, skipped) == [(0,)]
     page.goto(f"{address}/audit?action=backfill")
     expect(page.locator("tbody tr")).to_have_count(2)
 

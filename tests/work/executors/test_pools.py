@@ -213,8 +213,11 @@ async def test_a_child_that_dies_costs_only_its_own_job_attempts(app: App, event
 
 
 @pytest.mark.slow
-async def test_a_pool_that_lost_a_process_while_idle_is_replaced_and_costs_no_attempt(app: App) -> None:
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_pool_that_lost_a_process_while_idle_is_replaced_and_costs_no_attempt(app: App, late: bool) -> None:
+    """`late`: its own thread notices only after the next call."""
     pools: list[ProcessPoolExecutor] = []
+    noticed = threading.Event()
 
     def made() -> Executor:
         pools.append(ProcessPoolExecutor(1, mp_context=get_context("spawn")))
@@ -224,9 +227,14 @@ async def test_a_pool_that_lost_a_process_while_idle_is_replaced_and_costs_no_at
     async with app.worker(concurrency=2):
         assert await (await job.enqueue(2)).result("60s") == 8
         (process,) = pools[0]._processes.values()
+        manager: Any = pools[0]._executor_manager_thread
+        if late:
+            terminate = manager.terminate_broken
+            manager.terminate_broken = lambda cause: (noticed.wait(60), terminate(cause))
         process.kill()
         process.join(10)
         assert await (await job.enqueue(3)).result("60s") == 27
+        noticed.set()
     assert len(pools) == 2
 
 

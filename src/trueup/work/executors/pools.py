@@ -65,6 +65,17 @@ class Pools:
             pool.end()
 
 
+def _processes(executor: Executor) -> list[Any]:
+    return list((getattr(executor, "_processes", None) or {}).values())
+
+
+def _check_unbroken(executor: Executor) -> None:
+    """Raises BrokenExecutor when a process has died: the executor itself may notice that only after the next call is submitted."""
+    with suppress(AssertionError):  # of a pool that was made before a fork: only the parent can ask
+        if any(getattr(process, "exitcode", None) for process in _processes(executor)):
+            raise BrokenExecutor("a process in the process pool was terminated abruptly")
+
+
 class ExecutorPool:
     def __init__(self, source: ExecutorSource, events: Events, on_places: Callable[[], None]) -> None:
         self._source = source
@@ -96,6 +107,7 @@ class ExecutorPool:
         try:
             executor = self._made()
             try:
+                _check_unbroken(executor)
                 future = submit(executor, job, args, kwargs)
             except BrokenExecutor as error:  # it broke before this call: nothing of it has run
                 raise self._broke(job, executor, error, culprit=False, again=not alone) from None
@@ -230,7 +242,7 @@ class ExecutorPool:
     def end(self) -> None:
         if self._executor is None:
             return
-        processes = list((getattr(self._executor, "_processes", None) or {}).values())
+        processes = _processes(self._executor)
         with suppress(Exception):  # an executor of another library's
             self._executor.shutdown(wait=False, cancel_futures=True)
         for process in processes:
