@@ -129,7 +129,8 @@ async def test_a_kind_at_its_limit_is_not_asked_until_a_job_ends_and_goes_on_at_
             await until(lambda: all(limited.lane in worker.claimer._full for worker in workers))
             before = sum(each.lanes.total() for each in asked)
             await asyncio.sleep(1.5)  # in which each worker asked six times, as six statements each
-            assert sum(each.lanes.total() for each in asked) == before
+            # The notification of the jobs may come late, once to each.
+            assert sum(each.lanes.total() for each in asked) <= before + len(workers)
             go_on.set()
             await seen.seen(JobCompleted, count=3)
 
