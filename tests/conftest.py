@@ -69,10 +69,10 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_protocol() -> Iterator[object]:
     """What a program's `main` sets for its process ends with the test: loggers, and how commands in texts are typed. Others run in
     this process later."""
-    place = program.place
+    place, hook = program.place, sys.excepthook
     before = {each: (list(each.handlers), each.level, each.propagate, each.disabled) for each in _loggers()}
     ran = yield
-    program.place = place
+    program.place, sys.excepthook = place, hook
     logging.captureWarnings(False)
     if sentry := sys.modules.get("sentry_sdk"):
         sentry.get_global_scope().set_client(None)  # it would go on to add variables to every process that starts

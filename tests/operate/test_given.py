@@ -89,7 +89,7 @@ async def test_what_is_no_condition_is_refused_and_no_job_is_touched(shop: App, 
 
 
 async def test_what_is_no_state_is_refused(shop: App) -> None:
-    for given in (5, "", ["dead", 5], {"dead": 1}, b"dead"):
+    for given in (5, "", ["dead", 5], {"dead": 1}, b"dead", [], (), set()):
         with pytest.raises(ConfigError, match=r"^state"):
             await shop.jobs.count(state=given)
     with pytest.raises(TypeError, match=r"takes no stat; did you mean state\?"):

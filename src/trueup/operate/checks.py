@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
-        "database": "the error says what to do first; workers reconnect by themselves",
+        "database": "workers reconnect by themselves once the database accepts connections",
         "workers": "start one: trueup worker --app module:app; if one should be running, check its log",
         "ticks": "workers are alive but do not plan: look for `service failed` and `database lost` in their logs; see: trueup recovery",
         "schedules": "trueup schedules show NAME says why; one that is ahead of the clock: trueup schedules rewind",

@@ -341,9 +341,11 @@ class Operations(Operating):
 
 def job_filter(state: str | Sequence[str] | None, kind: str | None, matching: Matching) -> JobFilter:
     """The conditions as a value. Raises ConfigError or InvalidArguments naming one that cannot be."""
-    states: list[object] = (
-        [state] if isinstance(state, str) else listed("state", state or JobState, "['queued', 'dead']")
-    )
+    such_as = "['queued', 'dead']"
+    wanted = JobState if state is None else state
+    states: list[object] = [wanted] if isinstance(wanted, str) else listed("state", wanted, such_as)
+    if not states:  # taken as no condition, it would select every job
+        raise ConfigError(f"state={state!r}: give a list, such as {such_as}, or omit it")
     if unknown := [each for each in states if each not in LIVE | FINAL]:
         raise ConfigError(f"state {unknown[0]!r}: there are {', '.join(JobState)}")
     check_known("the selection of jobs", matching, (*Matching.__annotations__, "state", "kind"))

@@ -40,10 +40,9 @@ class Breaker:
         self._suspects: dict[str, None] = {}
         self._in_a_row: dict[str, None] = {}  # keys that failed or were refused since the last success
         self._streak = 0
-        self._unwritten: dict[
-            str, ClaimedRow
-        ] = {}  # whose outcomes were refused, for one reason, since one was written
-        self._refusal: str | None = None  # the reason
+        # Rows whose outcomes were refused since one was written, and the reason, which they share.
+        self._unwritten: dict[str, ClaimedRow] = {}
+        self._refusal: str | None = None
         self.probing = False  # one row at a time, until one succeeds
         self.opened_at = 0.0
         self.spent: list[ClaimedRow] = []  # rows of the streak, whose attempts are given back if it opens

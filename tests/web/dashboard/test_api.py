@@ -279,6 +279,11 @@ def test_a_condition_without_a_value_is_refused_and_does_not_select_all_jobs(
     assert client.get("/shop/jobs", params={name: empty}).status_code in (409, 422)
 
 
+@pytest.mark.parametrize("name", ["state", "arg"])
+def test_an_empty_list_of_values_is_refused_and_does_not_select_all_jobs(client: httpx.Client, name: str) -> None:
+    assert client.post("/shop/jobs-matching/cancel", json={name: []}).status_code == 422
+
+
 @cache
 def described(address: str) -> Any:
     schema = schemathesis.openapi.from_dict(document("/api/v1"))

@@ -16,6 +16,7 @@ from trueup.store.workers import Downtime
 from trueup.web.dashboard.dry_runs import MAX_ROWS, ROWS
 
 CONDITION = Field(min_length=1, max_length=200)
+SOME = Field(min_length=1)  # of a list that is given: an empty one would be no condition
 State = Literal["queued", "running", "done", "dead", "cancelled"]
 
 
@@ -92,11 +93,11 @@ class JobList(Model):
 class JobFilter(Asked):
     """Conditions that all hold."""
 
-    state: list[State] = []
+    state: Annotated[list[State], SOME] = []
     kind: Annotated[str, CONDITION] | None = None
     queue: Annotated[str, CONDITION] | None = None
     schedule: Annotated[str, CONDITION] | None = None
-    arg: list[Annotated[str, CONDITION]] = []
+    arg: Annotated[list[Annotated[str, CONDITION]], SOME] = []
     error: Annotated[str, CONDITION] | None = None
     attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     older: Annotated[str, Field(min_length=1, max_length=20, description="a duration: 24h")] | None = None
